@@ -1,0 +1,23 @@
+"""The command `scasml`, and `python -m scasml`."""
+
+import sys
+
+from .errors import ScasmlError, missing_extra
+
+
+def main() -> None:
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError:
+        sys.exit(f"error: {missing_extra('typer and rich', 'cli', 'The command line')}")
+    from .cli import app
+
+    try:
+        app()
+    except ScasmlError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

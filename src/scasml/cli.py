@@ -1,0 +1,191 @@
+"""The command line: the library's words, with files for arrays."""
+
+import importlib.util
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import problems, tables
+from .correct import correct as run_correct
+from .correction import Correction
+from .errors import ArgumentError, FileError, first_line
+from .estimators import Picard
+from .generator import Hutchinson
+from .problem import Problem
+from .surrogates import wrap
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+# Tables are for reading in a terminal and in a log alike.
+console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+@app.callback()
+def _start() -> None:
+    """Correct any surrogate of a high-dimensional semilinear PDE by simulating its defect, with error bars."""
+    keep_compiled_programs()
+
+
+def cache_folder() -> Path:
+    """The user's cache folder, by the custom of each system."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "scasml" / "jax"
+
+
+def keep_compiled_programs() -> None:
+    """Keep JAX's compiled programs between starts, unless the user has named a folder of his own."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        folder = cache_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return  # a read-only home: slower starts, nothing worse
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+@app.command("problems")
+def list_problems() -> None:
+    """The zoo: each problem with its parameters and its reference."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "parameters", "what it is", "reference, and its error"):
+        table.add_column(heading, overflow="fold")
+    for name, make in problems.catalogue().items():
+        parameters = ", ".join(f"{p.name}={_short(p.default)}" for p in inspect.signature(make).parameters.values())
+        reference = make().reference
+        known = "none" if reference is None else f"{reference.source} ({reference.error:.0e})"
+        table.add_row(name, parameters, (inspect.getdoc(make) or "").split("\n")[0], known)
+    console.print(table)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@app.command()
+def correct(
+    problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
+    surrogate: Annotated[str, typer.Option(help="model.py:u, a function u(t, x) of one point, or `none`.")],
+    points: Annotated[Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default the origin at t = 0.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write: .csv, .npy or .npz.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension of the problem.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of the problem, as name=value; repeat for more.")] = None,
+    t: Annotated[float | None, typer.Option(help="One time for all points; the rows are then x1, ..., xd.")] = None,
+    inputs: Annotated[str | None, typer.Option(help='How the model is called: "t, x", "tx" or "xt".')] = None,
+    levels: Annotated[int, typer.Option(help="Picard levels.")] = 2,
+    samples: Annotated[int, typer.Option(help="Base of the sample numbers.")] = 10,
+    time: Annotated[str, typer.Option(help="full-history or quadrature.")] = "full-history",
+    nodes: Annotated[int | None, typer.Option(help="Nodes of the quadrature.")] = None,
+    gradient: Annotated[str, typer.Option(help="pathwise or weights.")] = "pathwise",
+    threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
+    hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
+    replicates: Annotated[int | None, typer.Option(help="Independent repeats; by default one second's worth.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes the answer, bit for bit.")] = 0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Correct a surrogate at the points of a file; write the answers, show the first of them."""
+    law = _problem(problem, dim, param or [])
+    if output is not None:
+        tables.check_writable(output)
+    ts, xs = (np.zeros(1) if t is None else np.full(1, t), np.zeros((1, law.dim))) if points is None else tables.read_points(points, law.dim, t)
+    model = None if surrogate == "none" else wrap(_load(surrogate), law, inputs=inputs)
+    answer = run_correct(
+        law,
+        model,
+        ts,
+        xs,
+        method=Picard(levels, samples, time, nodes, gradient=gradient, threshold=threshold),  # type: ignore[arg-type]
+        replicates=replicates,
+        seed=seed,
+        laplacian="exact" if hutchinson is None else Hutchinson(hutchinson),
+        dtype=dtype,
+        progress=not quiet and sys.stderr.isatty(),
+    )
+    if output is not None:
+        answer.save(output)
+    console.print(_answers(answer))
+    evaluations = f"{answer.cost.functions:,} evaluations of F and g, {answer.cost.random_numbers:,} random numbers"
+    console.print(f"{answer.cost.replicates:,} replicates in {answer.cost.seconds:.1f} s ({answer.stopped}); {evaluations}.")
+    if output is not None:
+        console.print(f"Wrote {len(answer.value)} answers to {output}.")
+
+
+def _problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
+    catalogue = problems.catalogue()
+    if name not in catalogue:
+        raise ArgumentError(f"problem must be one of {', '.join(catalogue)}, got {name!r}: `scasml problems` describes them.")
+    make = catalogue[name]
+    known = inspect.signature(make).parameters
+    keywords: dict[str, Any] = {} if dim is None else {"dim": dim}
+    for text in parameters:
+        key, equals, value = text.partition("=")
+        if not equals or key not in known:
+            raise ArgumentError(f"param must be name=value with a name among {', '.join(known)}, got {text!r}: mend it.")
+        kind = type(known[key].default)
+        try:
+            keywords[key] = kind(value)
+        except ValueError as error:
+            raise ArgumentError(f"param {key} must be {kind.__name__}, got {value!r}: mend it.") from error
+    return make(**keywords)
+
+
+def _load(reference: str) -> Any:
+    """The object `u` of `model.py:u`. The file is the user's own code, and is run."""
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ArgumentError(f"surrogate must be file.py:name or none, got {reference!r}: name a function in a Python file.")
+    path = Path(file)
+    if not path.is_file():
+        raise FileError(f"surrogate: there is no file {file!r}: check the path.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.absolute().parent))  # so that the model may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise FileError(f"surrogate: running {file!r} failed with {first_line(error)}: mend the file.") from error
+    finally:
+        sys.path.pop(0)
+    if name not in vars(module):
+        raise ArgumentError(f"surrogate: {file!r} defines no {name!r}: name one of its functions.")
+    return vars(module)[name]
+
+
+def _answers(answer: Correction, shown: int = 12) -> Table:
+    exact = answer.exact()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("point", "t", "surrogate", "corrected", "95 % interval", "bias", "exact", "error: surrogate", "corrected", "status"):
+        table.add_column(heading, justify="left" if heading == "status" else "right")
+    lower, upper = answer.interval(0.95)
+    for i in range(min(shown, len(answer.value))):
+        true = None if exact is None else exact[i]
+        table.add_row(
+            str(i),
+            f"{answer.t[i]:.3f}",
+            f"{answer.surrogate_value[i]:.6g}" if answer.has_surrogate else "none",
+            f"{answer.value[i]:.6g}",
+            f"[{lower[i]:.6g}, {upper[i]:.6g}]".replace("[", r"\["),
+            f"{answer.bias[i]:.1g}",
+            "unknown" if true is None else f"{true:.6g}",
+            "" if true is None or not answer.has_surrogate else f"{answer.surrogate_value[i] - true:+.1e}",
+            "" if true is None else f"{answer.value[i] - true:+.1e}",
+            str(answer.status[i]),
+        )
+    if len(answer.value) > shown:
+        table.add_row("...", *[""] * 8, f"{len(answer.value) - shown} more")
+    return table

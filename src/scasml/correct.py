@@ -1,0 +1,232 @@
+"""correct: check the arguments, state the law, run replicates until the budget ends, report."""
+
+import numbers
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import ArrayLike
+from numpy.typing import NDArray
+
+from .budget import Budget
+from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
+from .defect import Defect
+from .engine import run_replicates, surrogate_at, terminal_at
+from .errors import ArgumentError, ArgumentTypeError, listing
+from .estimators import AbstractEstimator, Picard
+from .generator import Hutchinson
+from .precision import cast, parse_dtype, precision
+from .problem import AbstractLaw
+from .progress import Report, bar
+from .statistics import Moments
+from .surrogates import wrap
+
+
+def correct(
+    problem: AbstractLaw,
+    surrogate: Any,
+    t: ArrayLike,
+    x: ArrayLike,
+    *,
+    method: AbstractEstimator | str = "auto",
+    replicates: int | None = None,
+    seed: int = 0,
+    laplacian: Hutchinson | str = "exact",
+    dtype: Any = "float32",
+    with_gradient: bool = True,
+    chunk: int | None = None,
+    progress: bool | Report = False,
+) -> Correction:
+    """The solution of `problem` at (t, x): the surrogate's value plus a simulation of its defect, with error bars.
+
+    - `surrogate`: what `surrogates.wrap` takes or returns; None simulates the problem itself.
+    - `t`: a number or (B,); `x`: (d,) or (B, d). One point gives scalar answers.
+    - `method`: "auto" is `Picard(levels=2, samples=10)` in this version.
+    - `replicates`: independent repeats at every point, from which the error bars come. With none
+      named the answer is one second's worth, and says so.
+    - `seed`: with it the answer is fixed, bit for bit, whatever the order, batch or chunk of the points.
+    - `laplacian`: "exact", or `Hutchinson(dims=K)` for an unbiased estimate of the trace.
+    - `dtype`: of the simulation, "float32" or "float64"; answers are float64 arrays either way.
+    - `with_gradient`: False leaves the gradient out, at about half the cost.
+    - `chunk`: rows per call of the compiled kernel, for latency only; results do not depend on it.
+    - `progress`: True for a bar, or a function of (done, total).
+    """
+    began = time.monotonic()
+    if not isinstance(problem, AbstractLaw):
+        raise ArgumentTypeError(f"problem must be a scasml.Problem, got {type(problem).__name__}: build one, or take one of scasml.problems.")
+    kind = parse_dtype(dtype)
+    ts, xs, is_scalar = _points(problem, t, x, kind)
+    estimator = _method(method)
+    budget = Budget(_whole("replicates", replicates, 1, "how many independent repeats to run"))
+    seed = _whole("seed", seed, 0, "any whole number from 0 up")  # type: ignore[assignment]
+    chunk = _whole("chunk", chunk, 1, "rows per call, or None")
+    hutchinson = _laplacian(laplacian, problem.dim)
+    if not isinstance(progress, bool) and not callable(progress):
+        raise ArgumentTypeError(f"progress must be True, False or a function of (done, total), got {progress!r}: pass one of these.")
+
+    with precision(kind):
+        law = cast(problem, kind)
+        model = None if surrogate is None else cast(wrap(surrogate, problem), kind)
+        defect = law if model is None else Defect(law, model, hutchinson)
+        base, slope = (np.zeros(len(ts)), np.zeros(xs.shape)) if model is None else surrogate_at(model, ts, xs)
+        inside = ts < kind.type(problem.horizon)
+        tally = _Tally(int(inside.sum()), problem.dim, estimator, defect, with_gradient)
+        with _reporting(progress) as report:
+            tally.run(budget, ts[inside], xs[inside], seed, chunk, report)
+        end_value, end_slope = terminal_at(law, xs[~inside])
+
+    # At t = T the solution is g: no simulation, no error.
+    value, stderr, bias = base.copy(), np.zeros(len(ts)), np.zeros(len(ts))
+    value[inside] += tally.value.mean
+    value[~inside] = end_value
+    stderr[inside] = tally.value.stderr
+    bias[inside] = estimator.bias(defect, tally.increments.mean)
+    gradient = gradient_stderr = None
+    if with_gradient:
+        gradient, gradient_stderr = slope.copy(), np.zeros(xs.shape)
+        gradient[inside] += tally.gradient.mean
+        gradient[~inside] = end_slope
+        gradient_stderr[inside] = tally.gradient.stderr
+    finite = np.isfinite(value) & (True if gradient is None else np.isfinite(gradient).all(axis=1))
+    status = np.where(finite, np.where(inside, EXHAUSTED, CONVERGED), NOT_FINITE)
+    counts = np.where(inside, tally.done, 0)
+
+    first = (lambda a: None if a is None else a[0]) if is_scalar else (lambda a: a)
+    runs = tally.done * int(inside.sum())
+    return Correction(
+        t=first(ts.astype(np.float64)),
+        x=first(xs.astype(np.float64)),
+        value=first(value),
+        stderr=first(stderr),
+        surrogate_value=first(base),
+        correction=first(value - base),
+        bias=first(bias),
+        gradient=first(gradient),
+        gradient_stderr=first(gradient_stderr),
+        status=first(status.astype(object)) if not is_scalar else str(status[0]),
+        replicates=first(counts),
+        cost=Cost(estimator.cost(defect).times(runs), runs, time.monotonic() - began),
+        method=estimator,
+        problem=problem,
+        has_surrogate=model is not None,
+        stopped=str(budget),
+    )
+
+
+class _Tally:
+    """Moments of the replicates run so far."""
+
+    def __init__(self, points: int, dim: int, estimator: AbstractEstimator, law: AbstractLaw, with_gradient: bool):
+        self.estimator, self.law, self.with_gradient = estimator, law, with_gradient
+        self.done = 0
+        self.value = Moments.empty((points,))
+        self.gradient = Moments.empty((points, dim if with_gradient else 0))
+        self.increments = Moments.empty((points, 0))
+
+    def run(
+        self, budget: Budget, t: NDArray[Any], x: NDArray[Any], seed: int, chunk: int | None, report: Report | None
+    ) -> None:
+        clock: float | None = None  # starts with the first row: compiling is not simulating
+        while len(t) and (more := budget.proceed(self.done, 0.0 if clock is None else time.monotonic() - clock)) > 0:
+            upcoming = range(self.done, self.done + more)
+            for replicate, where, rows in run_replicates(
+                self.law, self.estimator, t, x, upcoming, seed=seed, gradient=self.with_gradient, chunk=chunk
+            ):
+                clock = time.monotonic() if clock is None else clock
+                self._add(where, jax.tree.map(lambda a: a.astype(np.float64), rows))
+                if report is not None:
+                    total = None if budget.replicates is None else budget.replicates * len(t)
+                    report(replicate * len(t) + where.stop, total)
+            self.done += more
+
+    def _add(self, where: slice, rows: Any) -> None:
+        if self.increments.mean.shape[1] != rows.increments.shape[1]:
+            self.increments = Moments.empty((len(self.value.mean), rows.increments.shape[1]))
+        parts = [(self.value, rows.value), (self.increments, rows.increments)]
+        if self.with_gradient:
+            parts.append((self.gradient, rows.gradient))
+        with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
+            for moments, new in parts:
+                part = Moments(*(a[where] for a in moments)).merge(Moments.of(new))
+                for target, source in zip(moments, part, strict=True):
+                    target[where] = source
+
+
+def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]:
+    if callable(progress):
+        return nullcontext(progress)
+    return bar("correcting") if progress else nullcontext(None)
+
+
+def _points(problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
+    """(B,), (B, d) in the dtype of the simulation, and whether one point was asked for."""
+    xs, ts = _real("x", x), _real("t", t)
+    d, horizon = problem.dim, problem.horizon
+    if xs.ndim not in (1, 2) or xs.shape[-1] != d:
+        raise ArgumentError(f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim.")
+    if ts.ndim > 1:
+        raise ArgumentError(f"t must be a number or (B,), got shape {ts.shape}: pass one time per point.")
+    if ts.ndim == 1 and xs.ndim == 2 and len(ts) != len(xs):
+        raise ArgumentError(f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per point, or one number.")
+    is_scalar = ts.ndim == 0 and xs.ndim == 1
+    count = 1 if is_scalar else (len(xs) if xs.ndim == 2 else len(ts))
+    if count == 0:
+        raise ArgumentError("x must hold at least one point, got none: pass (d,) or (B, d) with B >= 1.")
+    ts, xs = np.broadcast_to(ts, (count,)), np.broadcast_to(xs, (count, d))
+    bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
+    if len(bad):
+        raise ArgumentError(f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these points.")
+    bad = np.flatnonzero(~np.isfinite(ts))
+    if len(bad):
+        raise ArgumentError(f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these points.")
+    ts, xs = ts.astype(dtype), xs.astype(dtype)
+    bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
+    if len(bad):
+        raise ArgumentError(f"t must lie in [0, {horizon:g}], got {ts[bad[0]]:g} at point {listing(bad)}: pass times up to the horizon.")
+    bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
+    if len(bad):
+        raise ArgumentError(f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the problem.')
+    return ts, xs, is_scalar
+
+
+def _real(argument: str, value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+        if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{argument} must be real numbers, got {value!r:.60}: pass an array of floats.") from error
+
+
+def _method(method: Any) -> AbstractEstimator:
+    if isinstance(method, str) and method == "auto":
+        return Picard(levels=2, samples=10)
+    if not isinstance(method, AbstractEstimator):
+        raise ArgumentTypeError(f'method must be "auto" or an estimator, got {method!r}: pass one such as scasml.Picard(levels=2, samples=10).')
+    return method
+
+
+def _whole(argument: str, value: Any, least: int, words: str) -> int | None:
+    if value is None and argument != "seed":
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ArgumentTypeError(f"{argument} must be a whole number, got {value!r}: pass {words}.")
+    if value < least:
+        raise ArgumentError(f"{argument} must be at least {least}, got {value}: pass {words}.")
+    return int(value)
+
+
+def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:
+    if isinstance(laplacian, str) and laplacian == "exact":
+        return None
+    if not isinstance(laplacian, Hutchinson):
+        raise ArgumentTypeError(f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {laplacian!r}: pick one of the two.')
+    if laplacian.dims > dim:
+        raise ArgumentError(f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of at most {dim}.")
+    return laplacian
+
+
+__all__ = ["correct"]

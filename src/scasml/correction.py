@@ -1,0 +1,163 @@
+"""The answer: values, error bars, what they cost, and why each point stopped."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import plots, tables
+from .errors import ArgumentError
+from .estimators.base import AbstractEstimator, Evaluations
+from .problem import AbstractLaw, Problem
+from .statistics import student_quantile
+
+CONVERGED = "converged"
+EXHAUSTED = "budget exhausted"
+NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the whole answer took. `functions` is the paper's FE, `random_numbers` its RV or RN, summed over points and replicates."""
+
+    evaluations: Evaluations
+    replicates: int
+    seconds: float
+
+    @property
+    def functions(self) -> int:
+        return self.evaluations.functions
+
+    @property
+    def random_numbers(self) -> int:
+        return self.evaluations.random_numbers
+
+
+@dataclass(frozen=True, repr=False)
+class Correction:
+    """Corrected values at the points asked for; NumPy float64 arrays, or scalars for a scalar query.
+
+    `stderr` is the standard error of the mean over replicates: the statistical part of the error.
+    `bias` is an estimate of the size of the rest, NaN where it cannot be told; it is not part of
+    the interval.
+    """
+
+    t: Any
+    x: NDArray[Any]
+    value: Any
+    stderr: Any
+    surrogate_value: Any
+    correction: Any
+    bias: Any
+    gradient: NDArray[Any] | None
+    gradient_stderr: NDArray[Any] | None
+    status: Any
+    replicates: Any
+    cost: Cost
+    method: AbstractEstimator
+    problem: AbstractLaw
+    has_surrogate: bool
+    stopped: str
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """The Student t confidence interval of the mean over replicates."""
+        if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0 < float(level) < 1:
+            raise ArgumentError(f"level must be between 0 and 1, got {level!r}: pass 0.95 for a 95 % interval.")
+        half = self._half_width(float(level))
+        return self.value - half, self.value + half
+
+    def _half_width(self, level: float) -> Any:
+        quantile = student_quantile(level, self.replicates)
+        return np.where(np.asarray(self.stderr) == 0, 0.0, quantile * self.stderr)[()]
+
+    def exact(self) -> Any:
+        """The reference solution at the same points, or None if the problem has none."""
+        known = isinstance(self.problem, Problem) and self.problem.reference is not None
+        return self.problem.exact(self.t, self.x) if known else None  # type: ignore[union-attr]
+
+    def save(self, path: str | Path) -> None:
+        """Write to .csv, .npy (one record per point) or .npz (one array per quantity)."""
+        tables.write(path, self.columns(gradient=True))
+
+    def columns(self, gradient: bool = False) -> dict[str, NDArray[Any]]:
+        """Every quantity by name, one row per point; gradients as (B, d)."""
+        lower, upper = self.interval(0.95)
+        columns: dict[str, Any] = {
+            "t": self.t,
+            "x": np.atleast_2d(self.x),
+            "value": self.value,
+            "stderr": self.stderr,
+            "lower95": lower,
+            "upper95": upper,
+            "surrogate": self.surrogate_value,
+            "correction": self.correction,
+            "bias": self.bias,
+            "replicates": self.replicates,
+            "status": self.status,
+        }
+        if gradient and self.gradient is not None and self.gradient_stderr is not None:
+            columns["gradient"] = np.atleast_2d(self.gradient)
+            columns["gradient_stderr"] = np.atleast_2d(self.gradient_stderr)
+        return {name: np.atleast_1d(column) for name, column in columns.items()}
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` over `point` and `axis` (extra `io`)."""
+        return tables.to_xarray(self.columns(gradient=True), {"stopped": self.stopped, "method": str(self.method)})
+
+    def plot(self, ax: Any = None) -> Any:
+        """Surrogate, corrected value with its 95 % interval, and the exact value where known (extra `plot`)."""
+        return plots.correction(
+            value=np.atleast_1d(self.value),
+            half_width=np.atleast_1d(self._half_width(0.95)),
+            surrogate=np.atleast_1d(self.surrogate_value) if self.has_surrogate else None,
+            exact=None if (exact := self.exact()) is None else np.atleast_1d(exact),
+            ax=ax,
+        )
+
+    def __str__(self) -> str:
+        return _one_line(self) if np.ndim(self.value) == 0 else _table(self)
+
+    __repr__ = __str__
+
+
+def _digits(half_width: float, value: float) -> int:
+    """Decimals that show two figures of the error bar."""
+    size = half_width if np.isfinite(half_width) and half_width > 0 else abs(value) * 1e-4
+    return int(np.clip(1 - np.floor(np.log10(size)), 0, 12)) if np.isfinite(size) and size > 0 else 4
+
+
+def _bias_words(bias: float) -> str:
+    return "bias unknown" if np.isnan(bias) else f"bias about {bias:.1g}"
+
+
+def _one_line(answer: Correction) -> str:
+    half = float(answer._half_width(0.95))
+    digits = _digits(half, float(answer.value))
+    bar = f"+- {half:.{digits}f} (95 %)" if np.isfinite(half) else "with no error bar from one replicate"
+    parts = [f"u = {answer.value:.{digits}f} {bar}", _bias_words(float(answer.bias))]
+    if answer.has_surrogate:
+        parts.append(f"surrogate {answer.surrogate_value:.{digits}f}")
+    parts += [f"{int(answer.replicates)} replicates", f"{answer.cost.seconds:.1f} s"]
+    line = ", ".join(parts)
+    return line if answer.status != NOT_FINITE else f"{line} [not finite: the surrogate or the simulation returned NaN or infinity here]"
+
+
+def _table(answer: Correction, shown: int = 6) -> str:
+    points = len(answer.value)
+    most = int(np.max(answer.replicates, initial=0))
+    head = f"{points} points, {most} replicates each, {answer.cost.seconds:.1f} s ({answer.stopped})"
+    rows = [f"{'point':>7} {'t':>7} {'u':>14} {'+- 95 %':>10} {'bias':>8} {'surrogate':>14}  status"]
+    half = answer._half_width(0.95)
+    for i in range(min(points, shown)):
+        digits = _digits(float(half[i]), float(answer.value[i]))
+        surrogate = f"{answer.surrogate_value[i]:.{digits}f}" if answer.has_surrogate else "none"
+        rows.append(
+            f"{i:>7} {answer.t[i]:>7.4f} {answer.value[i]:>14.{digits}f} {half[i]:>10.{digits}f} "
+            f"{answer.bias[i]:>8.1g} {surrogate:>14}  {answer.status[i]}"
+        )
+    if points > shown:
+        names, counts = np.unique(answer.status, return_counts=True)
+        rows.append("    ... " + ", ".join(f"{count} {name}" for name, count in zip(names, counts, strict=True)))
+    return "\n".join([head, *rows])

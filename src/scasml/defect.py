@@ -1,0 +1,62 @@
+"""The law of defect: (law, surrogate) -> law. Exact; nothing is linearised or dropped.
+
+    eps(t, x)      = uh_t + <mu, grad uh> + 1/2 Tr(sigma sigma^T Hess uh) + F(t, x, uh, zh)
+    gb(x)          = g(x) - uh(T, x)
+    Fb(t, x, v, z) = F(t, x, uh + v, zh + z) - F(t, x, uh, zh) + eps(t, x)
+
+The defect u - uh solves the law with Fb and gb. Here z is already sigma^T grad of the defect.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+from numpy.typing import NDArray
+
+from .generator import Generator, Hutchinson
+from .problem import AbstractLaw, Solution, diffuse_transposed
+from .surrogates.base import AbstractSurrogate
+
+
+class Defect(AbstractLaw):
+    law: AbstractLaw
+    surrogate: AbstractSurrogate
+    generator: Generator
+    dim: int = eqx.field(static=True)
+    horizon: float = eqx.field(static=True)
+    drift: NDArray[Any]
+    diffusion: NDArray[Any]
+    uses_u: bool = eqx.field(static=True)
+    uses_z: bool = eqx.field(static=True)
+
+    def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):
+        self.law, self.surrogate = law, surrogate
+        self.generator = Generator(law, surrogate, hutchinson)
+        self.dim, self.horizon = law.dim, law.horizon
+        self.drift, self.diffusion = law.drift, law.diffusion
+        self.uses_u, self.uses_z = law.uses_u, law.uses_z
+
+    def terminal(self, x: Array) -> Array:
+        return self.law.terminal(x) - self.surrogate(jnp.asarray(self.horizon, x.dtype), x)
+
+    def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
+        """eps. Only the trace may be estimated from `key`: it enters linearly, F does not."""
+        trace_key, key = jax.random.split(key)
+        u, z, moved = self.generator(t, x, trace_key)
+        return moved + self.law.nonlinearity(t, x, u, z, key)
+
+    def nonlinearity(self, t: Array, x: Array, u: Array, z: Array, key: PRNGKeyArray) -> Array:
+        zero = Solution(jnp.zeros_like(u), jnp.zeros_like(z))
+        return self.difference(t, x, Solution(u, z), zero) + self.source(t, x, key)
+
+    def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
+        uh, zh = self._surrogate(t, x)
+        return self.law.difference(t, x, Solution(uh + new.u, zh + new.z), Solution(uh + old.u, zh + old.z))
+
+    def _surrogate(self, t: Array, x: Array) -> Solution:
+        if not self.uses_z:
+            return Solution(self.surrogate(t, x), jnp.zeros_like(x))
+        value, gradient = jax.value_and_grad(self.surrogate, argnums=1)(t, x)
+        return Solution(value, diffuse_transposed(self.diffusion, gradient))

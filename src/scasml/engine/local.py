@@ -1,0 +1,148 @@
+"""Replicates in this process: one compiled kernel that works through a list of (point, replicate).
+
+The kernel's shapes are those of one replicate at one point; the list has a fixed capacity and a
+length that is data. So there is one program per (law, method), whatever the number of points,
+replicates, chunks or threads; no result can depend on them, and none of them retraces.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from ..estimators.base import AbstractEstimator, Replicate
+from ..precision import precision
+from ..problem import AbstractLaw
+from ..surrogates.base import AbstractSurrogate
+
+CAPACITY = 256
+ROUND_SECONDS = 0.2
+
+
+def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32]:
+    """The key of each point, a hash of the seed and of its own coordinates: it depends on neither its index nor its company."""
+    rows = np.concatenate([t[:, None], x], axis=1) + 0.0  # -0.0 and 0.0 are one point
+    prefix = f"scasml {seed} ".encode()
+    digests = b"".join(hashlib.blake2b(prefix + row.astype("<f8").tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, "<u4").reshape(-1, 2)
+
+
+def _loop(f: Callable[[Any], Any], items: Any, count: Any) -> Any:
+    """f over the first `count` rows, one after the other; the rest of the output is zero."""
+    one = jax.eval_shape(f, jax.tree.map(lambda a: a[0], items))
+    capacity = jax.tree.leaves(items)[0].shape[0]
+    empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), one)
+
+    def step(i: Array, out: Any) -> Any:
+        row = f(jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), items))
+        return jax.tree.map(lambda o, r: jax.lax.dynamic_update_index_in_dim(o, r, i, 0), out, row)
+
+    return jax.lax.fori_loop(0, count, step, empty)
+
+
+@eqx.filter_jit
+def _replicates(law: AbstractLaw, method: AbstractEstimator, gradient: bool, items: Any, count: Any) -> Replicate:
+    def one(item: tuple[Array, Array, Array, Array]) -> Replicate:
+        t, x, point, replicate = item
+        key = jax.random.wrap_key_data(point, impl="threefry2x32")
+        return method.replicate(law, jax.random.fold_in(key, replicate), t, x, gradient)
+
+    return _loop(one, items, count)
+
+
+@eqx.filter_jit
+def _values(f: Callable[..., Array], items: Any, count: Any) -> tuple[Array, Array]:
+    return _loop(lambda item: jax.value_and_grad(f, argnums=len(item) - 1)(*item), items, count)
+
+
+def _fill(rows: NDArray[Any]) -> NDArray[Any]:
+    full = np.zeros((CAPACITY, *rows.shape[1:]), rows.dtype)
+    full[: len(rows)] = rows
+    return full
+
+
+def surrogate_at(surrogate: AbstractSurrogate, t: NDArray[Any], x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """u and grad u at every point."""
+    return _in_batches(surrogate, t, x)
+
+
+def terminal_at(law: AbstractLaw, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """g and grad g at every point."""
+    return _in_batches(law.terminal, x)
+
+
+def _in_batches(f: Callable[..., Array], *arrays: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    values, gradients = [np.zeros(0)], [np.zeros((0, arrays[-1].shape[1]))]
+    for start in range(0, len(arrays[0]), CAPACITY):
+        rows = tuple(a[start : start + CAPACITY] for a in arrays)
+        with precision(arrays[-1].dtype):
+            value, gradient = _values(f, tuple(map(_fill, rows)), np.int32(len(rows[0])))
+        values.append(np.asarray(value, np.float64)[: len(rows[0])])
+        gradients.append(np.asarray(gradient, np.float64)[: len(rows[0])])
+    return np.concatenate(values), np.concatenate(gradients)
+
+
+def run_replicates(
+    law: AbstractLaw,
+    method: AbstractEstimator,
+    t: NDArray[Any],
+    x: NDArray[Any],
+    replicates: range,
+    *,
+    seed: int,
+    gradient: bool,
+    chunk: int | None = None,
+) -> Iterator[tuple[int, slice, Replicate]]:
+    """Yields (replicate number, slice of points, rows), every point once per replicate and replicates in order.
+
+    `chunk` is how many rows one call of the kernel works through; by default as many as take a
+    fifth of a second, so that progress shows.
+    """
+    keys, points = point_keys(seed, t, x), len(t)
+    total = points * len(replicates)
+    size = chunk or 1
+    workers = os.cpu_count() or 1
+
+    def call(start: int, stop: int) -> tuple[Any, float]:
+        began = time.perf_counter()
+        work = np.arange(start, stop)
+        p, r = work % points, replicates.start + work // points
+        items = (_fill(t[p]), _fill(x[p]), _fill(keys[p]), _fill(r.astype(np.uint32)))
+        with precision(x.dtype):
+            out = _replicates(law, method, gradient, items, np.int32(stop - start))
+            out = jax.tree.map(lambda a: np.asarray(a)[: stop - start], out)
+        return out, time.perf_counter() - began
+
+    with ThreadPoolExecutor(workers) as pool:
+        start, warm = 0, False
+        while start < total:
+            jobs = []
+            for _ in range(workers if warm else 1):  # the first call compiles; the others would only wait for it
+                stop = min(start + min(size, CAPACITY), total)
+                if stop > start:
+                    jobs.append((start, stop, pool.submit(call, start, stop)))
+                start = stop
+            for begin, stop, job in jobs:
+                out, seconds = job.result()
+                yield from _by_replicate(begin, stop, points, replicates.start, out)
+                if chunk is None and warm:
+                    size = max(1, min(CAPACITY, round((stop - begin) * ROUND_SECONDS / max(seconds, 1e-6))))
+            warm = True
+
+
+def _by_replicate(start: int, stop: int, points: int, first: int, out: Replicate) -> Iterator[tuple[int, slice, Replicate]]:
+    at = start
+    while at < stop:
+        end = min(stop, (at // points + 1) * points)
+        where = slice(at % points, at % points + end - at)
+        yield first + at // points, where, jax.tree.map(lambda a, lo=at, hi=end: a[lo - start : hi - start], out)
+        at = end

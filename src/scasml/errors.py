@@ -1,0 +1,41 @@
+"""The errors a user can meet. Each message is one sentence: the argument, the value received, the remedy."""
+
+from collections.abc import Sequence
+
+
+class ScasmlError(Exception):
+    """Anything scasml refuses."""
+
+
+class ArgumentError(ScasmlError, ValueError):
+    """An argument of the right kind with a value that cannot be used."""
+
+
+class ArgumentTypeError(ScasmlError, TypeError):
+    """An argument of the wrong kind."""
+
+
+class FileError(ScasmlError, ValueError):
+    """A file that cannot be read or written as asked."""
+
+
+class MissingExtraError(ScasmlError, ImportError):
+    """An optional dependency that is not installed."""
+
+
+def missing_extra(package: str, extra: str, what: str) -> MissingExtraError:
+    return MissingExtraError(f"{what} needs {package}, which is not installed: pip install 'scasml[{extra}]'.")
+
+
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """What another library said, short enough to quote inside one sentence."""
+    text = " ".join(str(error).strip().split("\n")[0].split())
+    text = text if len(text) <= limit else text[: limit - 3] + "..."
+    return f"{type(error).__name__}: {text}".rstrip(" .:")
+
+
+def listing(indices: Sequence[int], limit: int = 5) -> str:
+    """`0, 4, 7 and 12 more`, for naming points by their index."""
+    shown = ", ".join(str(int(i)) for i in indices[:limit])
+    rest = len(indices) - limit
+    return shown if rest <= 0 else f"{shown} and {rest} more"

@@ -1,0 +1,56 @@
+"""What an estimator is: one replicate at one point, and what it costs. No adaptivity, no I/O, no counters kept."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+from jaxtyping import Array, PRNGKeyArray
+
+from ..problem import AbstractLaw
+
+
+class Replicate(NamedTuple):
+    """One independent estimate at one point."""
+
+    value: Array  # of the law's solution u
+    gradient: Array | None  # of grad u, if it was asked for
+    increments: Array  # what each level added to the value
+
+
+class Evaluations(NamedTuple):
+    """What one replicate evaluates and draws."""
+
+    terminal: int = 0
+    nonlinearity: int = 0
+    normals: int = 0
+    uniforms: int = 0
+
+    def __add__(self, other: "Evaluations") -> "Evaluations":  # type: ignore[override]
+        return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, count: int) -> "Evaluations":
+        return Evaluations(*(count * a for a in self))
+
+    @property
+    def functions(self) -> int:
+        """FE of the paper: evaluations of F and g."""
+        return self.terminal + self.nonlinearity
+
+    @property
+    def random_numbers(self) -> int:
+        """RV (full history) or RN (quadrature) of the paper."""
+        return self.normals + self.uniforms
+
+
+class AbstractEstimator(eqx.Module):
+    @abc.abstractmethod
+    def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
+        """One estimate of u(t, x), and of its gradient if asked for, from the stream `key`."""
+
+    @abc.abstractmethod
+    def cost(self, law: AbstractLaw) -> Evaluations:
+        """What one replicate evaluates and draws."""
+
+    @abc.abstractmethod
+    def bias(self, law: AbstractLaw, increments: Array) -> Array:
+        """A size for the bias, from the mean increments (B, levels); NaN where it cannot be told."""

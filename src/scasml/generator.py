@@ -1,0 +1,259 @@
+"""The residual engine: value, z = sigma^T grad u and u_t + L u of a surrogate in one forward pass.
+
+If Y is an Ito process, dY = b dt + sum_k S_k dW^k, then so is f(Y), and Ito's formula says which:
+
+    b'   = f'(Y)[b] + 1/2 sum_k f''(Y)[S_k, S_k]
+    S'_k = f'(Y)[S_k]
+
+Push (t, X) through u one primitive at a time by that rule and out come u, z = S' and
+u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) = b'. This is the forward Laplacian with the time
+derivative and the drift carried along in the same slot. No Hessian is formed and nothing is
+approximate: a primitive without a rule of its own gets the formula above by two nested jvp's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jaxtyping import Array, PRNGKeyArray
+from numpy.typing import NDArray
+
+from .errors import ArgumentError, ArgumentTypeError
+from .problem import AbstractLaw, diffuse_transposed
+from .surrogates.base import AbstractSurrogate
+
+
+class Ito(NamedTuple):
+    """A value moving as dY = drift dt + sum_k noise[k] dW^k."""
+
+    value: Array
+    noise: Array
+    drift: Array
+
+
+class Hutchinson(eqx.Module):
+    """Estimate the trace from `dims` of the d columns of sigma, drawn without replacement.
+
+    Unbiased, because the residual enters the simulation linearly. It buys memory more than time:
+    the exact trace through a first layer of 50 units costs about as much as 25 random coordinates.
+    """
+
+    dims: int = eqx.field(static=True)
+
+    def __init__(self, dims: int):
+        if isinstance(dims, bool) or not isinstance(dims, int | np.integer):
+            raise ArgumentTypeError(f"dims must be a whole number, got {dims!r}: pass how many coordinates to draw.")
+        if dims < 1:
+            raise ArgumentError(f"dims must be at least 1, got {dims}: pass how many coordinates to draw.")
+        self.dims = int(dims)
+
+
+# Linear in all operands that carry noise, taken together.
+_LINEAR = frozenset(
+    "add add_any sub neg reshape transpose broadcast_in_dim squeeze expand_dims concatenate slice rev reduce_sum "
+    "convert_element_type copy cumsum real symbolic_zeros pad reduce_precision".split()
+)
+# Linear in one operand when the other carries no noise; `None` means in either.
+_LINEAR_IN_ONE: dict[str, int | None] = {
+    "mul": None,
+    "dot_general": None,
+    "conv_general_dilated": None,
+    "div": 0,
+    "dynamic_slice": 0,
+    "gather": 0,
+}
+# Acts on each entry by itself.
+_ELEMENTWISE = frozenset(
+    "tanh exp exp2 log log1p expm1 logistic sin cos tan asin acos atan sinh cosh asinh acosh sqrt rsqrt cbrt erf erfc "
+    "integer_pow square".split()
+)
+_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"})
+
+
+def ito(function: Callable[..., Array], *inputs: Ito) -> Ito:
+    """Ito's formula for `function` of one point, applied primitive by primitive."""
+    closed = jax.make_jaxpr(function)(*(i.value for i in inputs))
+    (out,) = _interpret(closed.jaxpr, closed.consts, list(inputs))
+    if isinstance(out, Ito):
+        return out
+    directions = inputs[0].noise.shape[0]
+    return Ito(out, jnp.zeros((directions, *jnp.shape(out)), jnp.result_type(out)), jnp.zeros_like(out))
+
+
+def _interpret(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, inputs, strict=True))
+    for equation in jaxpr.eqns:
+        env.update(zip(equation.outvars, _apply(equation, env), strict=True))
+    return [_value(v, env) for v in jaxpr.outvars]
+
+
+def _value(variable: Any, env: dict[Any, Any]) -> Any:
+    return variable.val if isinstance(variable, Literal) else env[variable]
+
+
+def _apply(equation: Any, env: dict[Any, Any]) -> list[Any]:
+    name = equation.primitive.name
+    operands = [v for v in equation.invars if not isinstance(v, Literal)]
+    moving = [i for i, v in enumerate(equation.invars) if not isinstance(v, Literal) and isinstance(env[v], Ito)]
+    if moving and name in _CALLS:
+        inner = equation.params["jaxpr"]
+        jaxpr, consts = (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, ())
+        return _interpret(jaxpr, consts, [_value(v, env) for v in equation.invars])
+
+    # The equation as a function of its distinct variables: an operand may stand in it twice, as in x * x.
+    variables = list(dict.fromkeys(operands))
+    function = jaxpr_as_fun(ClosedJaxpr(Jaxpr((), variables, equation.outvars, [equation], equation.effects), ()))
+    if not moving:
+        return list(function(*(env[v] for v in variables)))
+    movers = [v for v in variables if isinstance(env[v], Ito)]
+    smooth = [jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in equation.outvars]
+
+    def of_movers(*values: Array) -> list[Array]:
+        at = dict(zip(movers, values, strict=True))
+        return list(function(*(at[v] if v in at else env[v] for v in variables)))
+
+    def smooth_part(*values: Array) -> list[Array]:
+        return [out for out, keep in zip(of_movers(*values), smooth, strict=True) if keep]
+
+    value, noise, drift = (tuple(part) for part in zip(*(env[v] for v in movers), strict=True))
+    if name == "dot_general" and moving == [1] and _is_matrix_vector(equation):
+        weight = _value(equation.invars[0], env)
+        return [_matrix_vector(weight, equation.params, *(part[0] for part in (value, noise, drift)))]
+    if name in _LINEAR or (name in _LINEAR_IN_ONE and len(moving) == 1 and _LINEAR_IN_ONE[name] in (None, moving[0])):
+        outs = _first_order(smooth_part, value, noise, drift)
+    elif name in _ELEMENTWISE:
+        outs = [_elementwise(lambda v: smooth_part(v)[0], value[0], noise[0], drift[0])]
+    else:
+        outs = _second_order(smooth_part, value, noise, drift)
+    if all(smooth):
+        return outs
+    # Integers and booleans do not move.
+    still, carried = of_movers(*value), iter(outs)
+    return [next(carried) if keep else out for out, keep in zip(still, smooth, strict=True)]
+
+
+def _is_matrix_vector(equation: Any) -> bool:
+    (_, batch), (matrix, vector) = equation.params["dimension_numbers"], (v.aval for v in equation.invars)
+    return batch == ((), ()) and matrix.ndim == 2 and vector.ndim == 1 and matrix.dtype == vector.dtype
+
+
+def _matrix_vector(matrix: Array, params: dict[str, Any], *parts: Array) -> Ito:
+    """W y for a layer's weights W, with the y's on the left of the product: thousands of them go
+    through one W, and XLA then needs no transpose between layers. Half of the whole cost."""
+    ((axis,), _), _ = params["dimension_numbers"]
+    transposed = matrix.T if axis == 1 else matrix
+    product = lambda y: jnp.matmul(y, transposed, precision=params["precision"])
+    return Ito(*map(product, parts))
+
+
+Arrays = tuple[Array, ...]
+
+
+def _first_order(f: Callable[..., list[Array]], value: Arrays, noise: Arrays, drift: Arrays) -> list[Ito]:
+    out, moved = jax.jvp(f, value, drift)
+    spread = jax.vmap(lambda *s: jax.jvp(f, value, s)[1])(*noise)
+    return [Ito(*parts) for parts in zip(out, spread, moved, strict=True)]
+
+
+def _elementwise(f: Callable[[Array], Array], value: Array, noise: Array, drift: Array) -> Ito:
+    one = jnp.ones_like(value)
+    (out, d1), (_, d2) = jax.jvp(lambda v: jax.jvp(f, (v,), (one,)), (value,), (one,))
+    return Ito(out, d1 * noise, d1 * drift + 0.5 * d2 * jnp.sum(noise * noise, 0))
+
+
+def _second_order(f: Callable[..., list[Array]], value: Arrays, noise: Arrays, drift: Arrays) -> list[Ito]:
+    out, moved = jax.jvp(f, value, drift)
+
+    def along(*s: Array) -> tuple[list[Array], list[Array]]:
+        return jax.jvp(lambda *v: jax.jvp(f, v, s)[1], value, s)
+
+    spread, curved = jax.vmap(along)(*noise)
+    return [Ito(o, s, m + 0.5 * jnp.sum(c, 0)) for o, s, m, c in zip(out, spread, moved, curved, strict=True)]
+
+
+class Generator(eqx.Module):
+    """(t, x) -> u, z = sigma^T grad u and u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
+
+    A surrogate that exposes a linear first layer, u(t, x) = head(t, W x), is differentiated along
+    min(d, width) directions only: (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly.
+    """
+
+    surrogate: AbstractSurrogate
+    drift: NDArray[Any]
+    diffusion: NDArray[Any]
+    dim: int = eqx.field(static=True)
+    hutchinson: Hutchinson | None
+    directions: Array | NDArray[Any]
+    rotation: Array | NDArray[Any] | None
+    route: str = eqx.field(static=True)
+
+    def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):
+        self.surrogate = surrogate
+        self.drift, self.diffusion, self.dim = law.drift, law.diffusion, law.dim
+        self.hutchinson = hutchinson
+        sigma = np.asarray(law.diffusion, np.float64)
+        columns = (sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (law.dim,)))).T
+        weight = surrogate.first_layer
+        if weight is not None:
+            columns = columns @ np.asarray(weight, np.float64).T
+        # The rows of `directions` are the columns of sigma, seen through the first layer if there is one.
+        self.directions, self.rotation = columns, None
+        if weight is not None and hutchinson is None and columns.shape[1] < law.dim:
+            self.rotation, self.directions = np.linalg.qr(columns)
+        self.route = "ito" if self._can_be_followed() else "hessian"
+
+    def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        if self.route == "hessian":
+            return self._by_hessian(t, x, key)
+        noise = jnp.asarray(self.directions, x.dtype)
+        if self.hutchinson is not None:
+            noise = noise[self._drawn(key)] * np.sqrt(self.dim / self.hutchinson.dims)
+        out = self._by_ito(t, x, noise)
+        if self.hutchinson is not None:
+            z = diffuse_transposed(self.diffusion, jax.grad(self.surrogate, argnums=1)(t, x))
+        else:
+            z = out.noise if self.rotation is None else jnp.asarray(self.rotation, x.dtype) @ out.noise
+        return out.value, z, out.drift
+
+    def _drawn(self, key: PRNGKeyArray) -> Array:
+        assert self.hutchinson is not None
+        return jax.random.permutation(key, self.dim)[: self.hutchinson.dims]
+
+    def _by_ito(self, t: Array, x: Array, noise: Array) -> Ito:
+        time = Ito(t, jnp.zeros((noise.shape[0],), t.dtype), jnp.ones_like(t))
+        drift = jnp.broadcast_to(jnp.asarray(self.drift, x.dtype), x.shape)
+        weight = self.surrogate.first_layer
+        if weight is None:
+            return ito(self.surrogate, time, Ito(x, noise, drift))
+        h = weight @ x
+        return ito(self.surrogate.head, time, Ito(h, noise.astype(h.dtype), weight @ drift))
+
+    def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        """Second derivatives along the columns of sigma by reverse mode alone, for what forward mode cannot follow."""
+        value, (time_derivative, gradient) = jax.value_and_grad(self.surrogate, argnums=(0, 1))(t, x)
+        sigma = jnp.asarray(self.diffusion, x.dtype)
+        columns = (sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, x.shape))).T
+        scale = 1.0
+        if self.hutchinson is not None:
+            columns, scale = columns[self._drawn(key)], self.dim / self.hutchinson.dims
+
+        def curvature(column: Array) -> Array:
+            slope = lambda y: column @ jax.grad(self.surrogate, argnums=1)(t, y)
+            return column @ jax.grad(slope)(x)
+
+        trace = scale * jnp.sum(jax.lax.map(curvature, columns, batch_size=min(16, len(columns))))
+        drift = jnp.sum(jnp.asarray(self.drift, x.dtype) * gradient)
+        return value, diffuse_transposed(self.diffusion, gradient), time_derivative + drift + 0.5 * trace
+
+    def _can_be_followed(self) -> bool:
+        t, x = jnp.zeros(()), jnp.zeros((self.dim,))
+        try:
+            jax.eval_shape(lambda t, x: self._by_ito(t, x, jnp.asarray(self.directions[:1], x.dtype)), t, x)
+        except Exception:  # whatever forward mode cannot do: a custom_vjp, a callback with a gradient rule
+            return False
+        return True

@@ -1,0 +1,261 @@
+"""The PDE, written for one point.
+
+    u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 on [0, T) x R^d
+    u(T, .) = g,    z = sigma^T grad u
+
+`Law` is what the estimators see of it. Both the user's `Problem` and the law of defect of a
+surrogate are laws, which is why the naive simulation, the correction, and the correction of a
+correction are one code path.
+"""
+
+import abc
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from numpy.typing import NDArray
+
+from .errors import ArgumentError, ArgumentTypeError, first_line
+
+Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
+Terminal = Callable[[Array], ArrayLike]
+
+
+class Solution(NamedTuple):
+    """U = (u, z): a value and its sigma^T grad, or estimates of them."""
+
+    u: Array
+    z: Array
+
+
+class AbstractLaw(eqx.Module):
+    """A semilinear parabolic law as the estimators see it.
+
+    The nonlinearity F is split where the simulation needs it split: `source` is F(t, x, 0, 0) and
+    `difference` is F(t, x, U) - F(t, x, V). For the law of defect the residual of the surrogate
+    lives in `source` alone; it cancels in every difference.
+    """
+
+    dim: eqx.AbstractVar[int]
+    horizon: eqx.AbstractVar[float]
+    drift: eqx.AbstractVar[Array | NDArray[Any]]
+    diffusion: eqx.AbstractVar[Array | NDArray[Any]]
+    uses_u: eqx.AbstractVar[bool]
+    uses_z: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def terminal(self, x: Array) -> Array:
+        """g(x)."""
+
+    @abc.abstractmethod
+    def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
+        """F(t, x, 0, 0), or an unbiased estimate of it that draws from `key`."""
+
+    @abc.abstractmethod
+    def nonlinearity(self, t: Array, x: Array, u: Array, z: Array, key: PRNGKeyArray) -> Array:
+        """F(t, x, u, z); like `source`, a law may estimate the part that depends on neither u nor z."""
+
+    @abc.abstractmethod
+    def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
+        """F(t, x, new) - F(t, x, old)."""
+
+    @property
+    def is_linear(self) -> bool:
+        """True if F depends on neither u nor z: one Picard level is then unbiased."""
+        return not (self.uses_u or self.uses_z)
+
+
+def diffuse(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+    """sigma v, for sigma a scalar, a diagonal or a full matrix."""
+    return diffusion @ vector if diffusion.ndim == 2 else diffusion * vector
+
+
+def diffuse_transposed(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+    """sigma^T v."""
+    return diffusion.T @ vector if diffusion.ndim == 2 else diffusion * vector
+
+
+def undiffuse_transposed(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+    """sigma^-T v: from z back to the gradient."""
+    return jnp.linalg.solve(diffusion.T, vector) if diffusion.ndim == 2 else vector / diffusion
+
+
+class NoNonlinearity(eqx.Module):
+    """F = 0."""
+
+    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
+        return jnp.zeros_like(u)
+
+
+class Reference(eqx.Module):
+    """A solution known by other means: `value(t, x)` on arrays (B,) and (B, d), and how far it may be off."""
+
+    value: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+    error: float
+    source: str
+
+
+class Problem(AbstractLaw):
+    """A semilinear parabolic PDE with constant drift and diffusion.
+
+    `terminal(x)` and `nonlinearity(t, x, u, z)` are JAX functions of one point; z is sigma^T grad u.
+    Leave the nonlinearity out for a linear problem. Every part is evaluated once, abstractly, at
+    construction, so a wrong shape is refused here and not in the middle of a simulation.
+    """
+
+    dim: int = eqx.field(static=True)
+    horizon: float = eqx.field(static=True)
+    drift: NDArray[Any]
+    diffusion: NDArray[Any]
+    nonlinearity_fn: Nonlinearity
+    terminal_fn: Terminal
+    uses_u: bool = eqx.field(static=True)
+    uses_z: bool = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    reference: Reference | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        horizon: float,
+        terminal: Terminal,
+        drift: ArrayLike = 0.0,
+        diffusion: ArrayLike = 1.0,
+        nonlinearity: Nonlinearity | None = None,
+        name: str = "problem",
+        reference: Reference | None = None,
+    ):
+        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
+            raise ArgumentTypeError(f"dim must be a whole number, got {dim!r}: pass the number of space dimensions.")
+        if dim < 1:
+            raise ArgumentError(f"dim must be at least 1, got {dim}: pass the number of space dimensions.")
+        if isinstance(horizon, bool) or not isinstance(horizon, numbers.Real | np.ndarray | jax.Array):
+            raise ArgumentTypeError(f"horizon must be a number, got {horizon!r}: pass the final time T.")
+        if np.ndim(horizon) != 0 or not (math.isfinite(float(horizon)) and float(horizon) > 0):
+            raise ArgumentError(f"horizon must be a positive finite number, got {horizon!r}: pass the final time T.")
+        self.dim = int(dim)
+        self.horizon = float(horizon)
+        self.drift = _coefficient("drift", drift, self.dim, "a scalar or (d,)", max_ndim=1)
+        self.diffusion = _coefficient("diffusion", diffusion, self.dim, "a scalar, (d,) or (d, d)", max_ndim=2)
+        _check_invertible(self.diffusion)
+        if not callable(terminal):
+            raise ArgumentTypeError(f"terminal must be a function g(x), got {terminal!r}: pass a JAX function of one point.")
+        if nonlinearity is not None and not callable(nonlinearity):
+            raise ArgumentTypeError(
+                f"nonlinearity must be a function F(t, x, u, z), got {nonlinearity!r}: "
+                "pass a JAX function of one point, or leave it out for a linear problem."
+            )
+        self.terminal_fn = terminal
+        self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else nonlinearity
+        scalar = jax.ShapeDtypeStruct((), jnp.float32)
+        vector = jax.ShapeDtypeStruct((self.dim,), jnp.float32)
+        check_scalar_function("terminal", "terminal(x)", terminal, vector)
+        self.uses_u, self.uses_z = False, False
+        if nonlinearity is not None:
+            inputs = (scalar, vector, scalar, vector)
+            check_scalar_function("nonlinearity", "nonlinearity(t, x, u, z)", nonlinearity, *inputs)
+            _, _, self.uses_u, self.uses_z = _inputs_used(nonlinearity, *inputs)
+        self.name = name
+        self.reference = reference
+
+    def terminal(self, x: Array) -> Array:
+        return _as_scalar(self.terminal_fn(x), x)
+
+    def nonlinearity(self, t: Array, x: Array, u: Array, z: Array, key: PRNGKeyArray | None = None) -> Array:
+        return _as_scalar(self.nonlinearity_fn(t, x, u, z), x)
+
+    def source(self, t: Array, x: Array, key: PRNGKeyArray | None = None) -> Array:
+        return self.nonlinearity(t, x, jnp.zeros_like(t), jnp.zeros_like(x))
+
+    def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
+        return self.nonlinearity(t, x, *new) - self.nonlinearity(t, x, *old)
+
+    def exact(self, t: ArrayLike, x: ArrayLike) -> Any:
+        """The reference solution in float64, at one point or many. See `reference.error` for how exact it is."""
+        if self.reference is None:
+            raise ArgumentError(f"problem {self.name!r} has no reference solution: pass reference= to Problem to give it one.")
+        xs = np.asarray(x, np.float64)
+        if xs.ndim not in (1, 2) or xs.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: pass points of the problem.")
+        batch = np.broadcast_shapes(np.shape(t), xs.shape[:-1])
+        ts = np.broadcast_to(np.asarray(t, np.float64), batch).reshape(-1)
+        xs = np.broadcast_to(xs, (*batch, self.dim)).reshape(-1, self.dim)
+        values = np.asarray(self.reference.value(ts, xs), np.float64).reshape(batch)
+        return values if batch else values[()]
+
+
+def check_scalar_function(argument: str, signature: str, function: Callable[..., Any], *inputs: Any) -> None:
+    """One abstract evaluation at one point: it must run under JAX and give one real number."""
+    try:
+        out = jax.eval_shape(function, *inputs)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"{argument}: evaluating {signature} at one point with d = {_width(inputs)} failed with "
+            f"{first_line(error)}: write it with jax.numpy for one point, x of shape (d,)."
+        ) from error
+    shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
+    if shape is None or dtype is None:
+        raise ArgumentTypeError(f"{argument}: {signature} must return one number, got {type(out).__name__}: return a scalar.")
+    if math.prod(shape) != 1 or len(shape) > 1:
+        raise ArgumentError(
+            f"{argument}: {signature} must return one number for one point, got shape {tuple(shape)}: "
+            "reduce it to a scalar; batching is done for you."
+        )
+    if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        raise ArgumentTypeError(f"{argument}: {signature} must return a real number, got {dtype}: return a float.")
+
+
+def _width(inputs: tuple[Any, ...]) -> int:
+    return max(i.shape[0] for i in inputs if i.shape)
+
+
+def _as_scalar(value: ArrayLike, like: Array) -> Array:
+    return jnp.asarray(value, like.dtype).reshape(())
+
+
+def _inputs_used(function: Callable[..., Any], *inputs: Any) -> list[bool]:
+    """Which inputs the value can depend on, read off the jaxpr.
+
+    Conservative: an input that enters any equation counts, so an unused z is found when F never
+    touches it, and F = 0 * z counts as using it.
+    """
+    jaxpr = jax.make_jaxpr(function)(*inputs).jaxpr
+    read = {id(v) for equation in jaxpr.eqns for v in equation.invars} | {id(v) for v in jaxpr.outvars}
+    return [id(v) in read for v in jaxpr.invars]
+
+
+def _coefficient(argument: str, value: Any, dim: int, allowed: str, max_ndim: int) -> NDArray[Any]:
+    if callable(value):
+        raise ArgumentTypeError(
+            f"{argument} is a function, and this version takes constant coefficients only: pass {allowed}, or fold the rest into the nonlinearity."
+        )
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"{argument} must be {allowed}, got {value!r}: pass real numbers.") from error
+    if array.ndim > max_ndim or any(n != dim for n in array.shape):
+        raise ArgumentError(f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim.")
+    if not np.all(np.isfinite(array)):
+        raise ArgumentError(f"{argument} must be finite, got {value!r}: remove the NaN or infinite entries.")
+    return array
+
+
+def _check_invertible(diffusion: NDArray[Any]) -> None:
+    if diffusion.ndim == 2:
+        singular_values = np.linalg.svd(diffusion, compute_uv=False)
+        ratio = singular_values[-1] / singular_values[0] if singular_values[0] > 0 else 0.0
+    else:
+        magnitude = np.abs(diffusion)
+        ratio = magnitude.min() / magnitude.max() if magnitude.max() > 0 else 0.0
+    if ratio < 1e-7:
+        raise ArgumentError(
+            f"diffusion must be invertible, got one whose smallest singular value is {ratio:.1g} times its largest: "
+            "z = sigma^T grad u determines the gradient only then; give every direction some noise."
+        )

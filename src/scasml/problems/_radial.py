@@ -1,0 +1,83 @@
+"""Reaction-diffusion equations that start from g = 1/(2 + 0.4 |x|^2): Allen-Cahn and sine-Gordon."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from ..problem import Problem, Reference
+from ._arguments import constructor, dimension, final_time, positive
+from ._radial_reference import CURVATURE, OFFSET, Radial, accuracy
+
+SOURCE = "reduction to the radius, Chebyshev collocation in space, DOP853 in time"
+
+
+class _AllenCahn(eqx.Module):
+    """F = u - u^3."""
+
+    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
+        return u - u**3
+
+
+class _SineGordon(eqx.Module):
+    """F = sin u."""
+
+    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
+        return jnp.sin(u)
+
+
+class _Terminal(eqx.Module):
+    """g = 1/(2 + 0.4 |x|^2)."""
+
+    def __call__(self, x: Array) -> Array:
+        return 1 / (OFFSET + CURVATURE * jnp.sum(jnp.square(x)))
+
+
+def _allen_cahn_rate(u: NDArray[Any]) -> NDArray[Any]:
+    return 1 - np.square(u)
+
+
+def _sine_gordon_rate(u: NDArray[Any]) -> NDArray[Any]:
+    return np.sinc(u / np.pi)
+
+
+@constructor
+def allen_cahn(dim: int = 100, horizon: float = 0.3, sigma: float = math.sqrt(2.0)) -> Problem:
+    """Allen-Cahn (Han, Jentzen & E, PNAS 2018), reference by radial reduction.
+
+    u_t + (sigma^2/2) Lap u + u - u^3 = 0,    u(T, x) = 1/(2 + 0.4 |x|^2)
+    """
+    dim, horizon = dimension(dim), final_time(horizon)
+    sigma = positive("sigma", sigma, "pass the diffusion coefficient")
+    return Problem(
+        dim=dim,
+        horizon=horizon,
+        diffusion=sigma,
+        nonlinearity=_AllenCahn(),
+        terminal=_Terminal(),
+        name="allen_cahn",
+        reference=Reference(Radial(_allen_cahn_rate, dim, horizon, sigma), accuracy(horizon), SOURCE),
+    )
+
+
+@constructor
+def sine_gordon(dim: int = 100, horizon: float = 0.3) -> Problem:
+    """Sine-Gordon (Beck, Becker, Cheridito, Jentzen & Neufeld 2021, deep splitting), reference by radial reduction.
+
+    u_t + Lap u + sin u = 0,    u(T, x) = 1/(2 + 0.4 |x|^2)
+    """
+    dim, horizon = dimension(dim), final_time(horizon)
+    sigma = math.sqrt(2.0)
+    return Problem(
+        dim=dim,
+        horizon=horizon,
+        diffusion=sigma,
+        nonlinearity=_SineGordon(),
+        terminal=_Terminal(),
+        name="sine_gordon",
+        reference=Reference(Radial(_sine_gordon_rate, dim, horizon, sigma), accuracy(horizon), SOURCE),
+    )

@@ -1,0 +1,271 @@
+"""Picard against the literal recursion, the oracles of the method, and the paper's cost counters."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import scasml
+from helpers import SIGMAS, heat, literal_picard, manufactured, network_surrogate, rough
+from scasml import Picard
+from scasml.defect import Defect
+from scasml.estimators import picard
+from scasml.precision import cast
+from scasml.problem import diffuse_transposed
+from scasml.surrogates import wrap
+
+SIGMA = {"scalar": 0.7, "diagonal": np.array([0.5, 0.7, 0.9]), "full": np.array([[0.7, 0.1, 0.0], [0.0, 0.6, -0.2], [0.1, 0.0, 0.8]])}
+TIME = {"full-history": {}, "quadrature": {"time": "quadrature", "nodes": 2}}
+
+
+def one_replicate(problem, surrogate, method, key, s, x, gradient=True):
+    law = problem if surrogate is None else Defect(problem, surrogate)
+    return jax.jit(lambda s, x: method.replicate(law, key, s, x, gradient))(jnp.asarray(s), jnp.asarray(x))
+
+
+@pytest.mark.usefixtures("x64")
+class TestLiteral:
+    """Vectorised == literal recursion with the same streams, to rounding."""
+
+    @staticmethod
+    def check(problem, surrogate, n, samples, options, threshold=None):
+        method = Picard(n, samples, threshold=threshold, **options)
+        s, x, key = 0.1, np.array([0.2, -0.4, 0.3]), jax.random.key(7)
+        got = one_replicate(problem, surrogate, method, key, s, x)
+        exponent = getattr(method.time_law, "exponent", 0.0)
+        log = dict.fromkeys(("g", "F", "normals", "uniforms"), 0)
+        u, z = literal_picard(
+            problem, surrogate, n, samples, key, s, x, nodes=options.get("nodes"), exponent=exponent,
+            weights=options.get("gradient") == "weights", threshold=threshold, log=log,
+        )  # fmt: skip
+        np.testing.assert_allclose(got.value, u, rtol=1e-11, atol=1e-13)
+        got_z = diffuse_transposed(problem.diffusion, got.gradient)
+        np.testing.assert_allclose(got_z, z, rtol=1e-9, atol=1e-11)
+        return log, method.cost(problem)
+
+    @pytest.mark.parametrize("time", TIME)
+    @pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+    @pytest.mark.parametrize("with_surrogate", [False, True])
+    @pytest.mark.parametrize(("n", "samples"), [(1, 3), (2, 2)])
+    def test_two_levels(self, n, samples, with_surrogate, gradient, time):
+        problem, _ = manufactured()
+        surrogate = wrap(rough, problem) if with_surrogate else None
+        self.check(problem, surrogate, n, samples, {"gradient": gradient, **TIME[time]})
+
+    def test_three_levels(self):
+        problem, _ = manufactured()
+        self.check(problem, None, 3, 2, {"gradient": "weights"})
+
+    def test_three_levels_pathwise(self):
+        """One sample a level, but the derivative is taken three deep."""
+        problem, _ = manufactured()
+        self.check(problem, wrap(rough, problem), 3, 1, {})
+
+    def test_a_network(self):
+        problem, _ = manufactured()
+        self.check(problem, network_surrogate(problem, width=2), 2, 1, {})
+
+    @pytest.mark.parametrize("sigma", SIGMA)
+    def test_every_shape_of_diffusion(self, sigma):
+        problem, _ = manufactured(diffusion=SIGMA[sigma])
+        self.check(problem, wrap(rough, problem), 2, 2, {"gradient": "weights"})
+
+    def test_nonlinearity_without_z(self):
+        problem, _ = manufactured(uses_z=False)
+        assert problem.uses_u
+        assert not problem.uses_z
+        self.check(problem, network_surrogate(problem), 2, 2, {})
+
+    @pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+    def test_threshold(self, gradient):
+        problem, _ = manufactured()
+        self.check(problem, None, 2, 2, {"gradient": gradient}, threshold=0.3)
+
+    def test_tiles(self, monkeypatch):
+        """The same sums when samples come a few at a time, through a loop, at inner levels too, with a ragged last tile."""
+        problem, _ = manufactured()
+        monkeypatch.setattr(picard, "TILE", 2)
+        self.check(problem, wrap(rough, problem), 2, 3, {})
+        self.check(problem, None, 2, 5, {"gradient": "weights"})
+
+    def test_counters_are_what_the_recursion_evaluates(self):
+        problem, _ = manufactured()
+        for n, samples, time in [(1, 3, "full-history"), (2, 2, "full-history"), (2, 2, "quadrature"), (3, 2, "full-history")]:
+            log = dict.fromkeys(("g", "F", "normals", "uniforms"), 0)
+            options = TIME[time]
+            literal_picard(problem, None, n, samples, jax.random.key(0), 0.1, np.zeros(3), nodes=options.get("nodes"), weights=True, log=log)
+            cost = Picard(n, samples, gradient="weights", **options).cost(problem)
+            assert log == {"g": cost.terminal, "F": cost.nonlinearity, "normals": cost.normals, "uniforms": cost.uniforms}
+
+
+def paper_recursions(n, m, d, q=None):
+    """FE and RV (full history) or RN (quadrature), transcribed from the paper's complexity sections with equality."""
+    fe, rv = [0], [0]
+    nodes = q or 1
+    for k in range(1, n + 1):
+        inner = lambda table, k=k: sum(nodes * m ** (k - l) * (table[l] + (table[l - 1] if l else 0)) for l in range(k))
+        fe.append(m**k + sum(nodes * m ** (k - l) * (1 + (l > 0)) for l in range(k)) + inner(fe))
+        rv.append(d * m**k + sum(nodes * m ** (k - l) * (d + (q is None)) for l in range(k)) + inner(rv))
+    return fe[n], rv[n]
+
+
+@pytest.mark.parametrize(("n", "m", "q"), list(itertools.product([1, 2, 3, 4], [1, 2, 10], [None, 3])))
+def test_counters_are_the_papers(n, m, q):
+    problem, _ = manufactured()
+    options = {} if q is None else {"time": "quadrature", "nodes": q}
+    cost = Picard(n, m, **options).cost(problem)
+    assert (cost.functions, cost.random_numbers) == paper_recursions(n, m, problem.dim, q)
+
+
+@pytest.mark.parametrize("time", TIME)
+def test_counters_are_what_the_kernel_evaluates(time):
+    """Count the calls of F and g from inside the compiled program, per element of every batch."""
+    calls = {"F": 0, "g": 0}
+
+    def counted(name, value, x):
+        jax.debug.callback(lambda _: calls.__setitem__(name, calls[name] + 1), x)
+        return value
+
+    problem = scasml.Problem(
+        dim=2,
+        horizon=1.0,
+        nonlinearity=lambda t, x, u, z: counted("F", jnp.sin(u) + jnp.sum(z), x),
+        terminal=lambda x: counted("g", jnp.sum(x**2), x),
+    )
+    method = Picard(2, 3, **TIME[time])
+    jax.block_until_ready(one_replicate(problem, None, method, jax.random.key(0), 0.0, np.zeros(2, np.float32), gradient=False))
+    jax.effects_barrier()
+    cost = method.cost(problem)
+    assert calls == {"F": cost.nonlinearity, "g": cost.terminal}
+
+
+@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+@pytest.mark.parametrize("time", TIME)
+def test_exact_surrogate_gives_zero_with_zero_variance(gradient, time):
+    check_exact_surrogate(Picard(2, 4, gradient=gradient, **TIME[time]))
+
+
+def check_exact_surrogate(method):
+    problem, exact = manufactured()
+    answer = scasml.correct(problem, exact, 0.1, np.array([0.2, -0.4, 0.3]), method=method, replicates=8, dtype="float64")
+    assert abs(answer.correction) < 1e-14
+    assert answer.stderr < 1e-14
+    assert np.max(np.abs(answer.gradient_stderr)) < 1e-12
+
+
+@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+def test_one_level_is_unbiased_for_a_linear_problem(gradient):
+    check_linear_unbiased(gradient)
+
+
+def check_linear_unbiased(gradient="pathwise", replicates=400):
+    """Value and gradient within 6 standard errors of the exact ones: false-fail rate 5e-9 (Student t, 399) x 8 comparisons."""
+    problem, exact = heat()
+    assert problem.is_linear
+    wrong = lambda t, x: exact(t, x) + 0.3 * jnp.sin(jnp.sum(x) + t)
+    x = np.array([0.3, -0.2, 0.5])
+    for surrogate in (None, wrong):
+        answer = scasml.correct(problem, surrogate, 0.1, x, method=Picard(1, 256, gradient=gradient), replicates=replicates, seed=3)
+        truth, slope = jax.value_and_grad(exact, 1)(jnp.asarray(0.1), jnp.asarray(x, jnp.float32))
+        assert abs(answer.value - truth) < SIGMAS * answer.stderr + 2e-6
+        assert np.all(np.abs(answer.gradient - slope) < SIGMAS * answer.gradient_stderr + 2e-6)
+        assert answer.stderr < 0.01
+        assert answer.bias == 0
+
+
+@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+def test_a_known_perturbation_is_recovered(gradient):
+    check_perturbation_recovered(gradient)
+
+
+REMAINDER = 1e-3
+
+
+def check_perturbation_recovered(gradient="pathwise", replicates=200):
+    """u_hat = u + p with p known: the correction is -p, to 6 standard errors (Student t, 199: 9e-9 each) plus the remainder.
+
+    What two levels leave of a p of 0.049 is its second Picard iterate: allowed REMAINDER, a fiftieth of p.
+    """
+    problem, exact = manufactured()
+    perturbation = lambda t, x: 0.05 * jnp.cos(x[0] - 0.5 * x[1] + t)
+    x = np.array([0.2, -0.4, 0.3], np.float32)
+    surrogate = lambda t, x: exact(t, x) + perturbation(t, x)
+    answer = scasml.correct(problem, surrogate, 0.1, x, method=Picard(2, 24, gradient=gradient), replicates=replicates, seed=5)
+    p, slope = jax.value_and_grad(perturbation, 1)(jnp.asarray(0.1), jnp.asarray(x))
+    print(answer.correction + p, answer.stderr, answer.bias)
+    assert abs(answer.correction + p) < SIGMAS * answer.stderr + REMAINDER
+    true_slope = jax.grad(exact, 1)(jnp.asarray(0.1), jnp.asarray(x))
+    assert np.all(np.abs(answer.gradient - true_slope) < SIGMAS * answer.gradient_stderr + 10 * REMAINDER)
+    assert answer.stderr < 5e-4
+
+
+def test_quadrature_and_full_history_agree():
+    check_time_laws_agree()
+
+
+def check_time_laws_agree(replicates=200):
+    """Two time laws, one expectation: within 6 joint standard errors (1e-8 each); 5 nodes leave no visible quadrature error."""
+    problem, _ = manufactured()
+    surrogate = rough
+    x = np.array([0.2, -0.4, 0.3])
+    answers = [
+        scasml.correct(problem, surrogate, 0.1, x, method=Picard(2, 16, **options), replicates=replicates, seed=11)
+        for options in ({}, {"time": "quadrature", "nodes": 5}, {"time_exponent": 0.5})
+    ]
+    for a, b in itertools.combinations(answers, 2):
+        assert abs(a.value - b.value) < SIGMAS * np.hypot(a.stderr, b.stderr)
+        assert np.all(np.abs(a.gradient - b.gradient) < SIGMAS * np.hypot(a.gradient_stderr, b.gradient_stderr))
+    assert max(a.stderr for a in answers) < 0.02
+
+
+def test_streams_are_independent():
+    check_streams_independent()
+
+
+def check_streams_independent():
+    """Record every Brownian draw of one replicate: all distinct, so no key serves two samples, levels or calls."""
+    problem = scasml.Problem(dim=2, horizon=1.0, nonlinearity=lambda t, x, u, z: jnp.sin(u) + jnp.sum(z), terminal=lambda x: jnp.sum(x**2))
+    draws = []
+    original = picard.gaussian_jump
+
+    def recording(law, key, s, x, duration):
+        jump = original(law, key, s, x, duration)
+        jax.debug.callback(lambda w: draws.append(tuple(np.asarray(w).tolist())), jump.weight * jnp.sqrt(duration))
+        return jump
+
+    picard.gaussian_jump = recording
+    try:
+        method = Picard(3, 2, gradient="weights")
+        jax.block_until_ready(one_replicate(problem, None, method, jax.random.key(0), 0.0, np.zeros(2, np.float32)))
+        jax.effects_barrier()
+    finally:
+        picard.gaussian_jump = original
+    assert len(draws) == method.cost(problem).normals // 2
+    rounded = {tuple(np.round(d, 4)) for d in draws}
+    assert len(rounded) > 0.95 * len(draws)
+
+
+def test_a_linear_law_takes_one_level_only():
+    problem, _ = heat()
+    one, three = Picard(1, 8).cost(problem), Picard(3, 2).cost(problem)
+    assert three == one
+
+
+@pytest.mark.parametrize(("count", "most"), [(100, 128), (100, 12), (1000, 128), (211, 128), (4099, 128), (512, 128), (1, 1)])
+def test_tile(count, most):
+    tile = picard._tile(count, most)
+    assert 1 <= tile <= max(count if count <= most else most, 1)
+    assert -(-count // tile) * tile - count < tile
+
+
+def test_casting_keeps_the_answer():
+    """float32 and float64 draw different numbers from one key, so they agree statistically: 6 standard errors."""
+    problem, _ = manufactured()
+    x = np.array([0.2, -0.4, 0.3])
+    single, double = (
+        scasml.correct(problem, rough, 0.1, x, method=Picard(1, 100), replicates=200, dtype=d) for d in ("float32", "float64")
+    )
+    assert abs(single.value - double.value) < SIGMAS * np.hypot(single.stderr, double.stderr)
+    assert cast(problem, np.dtype("float32")).drift.dtype == np.float32
