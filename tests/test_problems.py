@@ -14,7 +14,7 @@ import pytest
 
 from scasml import problems
 from scasml.errors import ScasmlError
-from scasml.problem import Problem
+from scasml.problem import Problem, Reference
 from scasml.problems import _log_quadratic, _radial_reference
 
 ZOO = problems.catalogue()
@@ -27,10 +27,15 @@ def float64() -> Iterator[None]:
         yield
 
 
-def points(problem: Problem, count: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def points(problem: Problem, count: int = 5, seed: int = 0) -> tuple[Any, Any]:
     """Random (t, x), t away from both ends."""
     rng = np.random.default_rng(seed)
     return problem.horizon * rng.uniform(0.1, 0.9, count), rng.normal(size=(count, problem.dim))
+
+
+def reference(problem: Problem) -> Reference:
+    assert problem.reference is not None
+    return problem.reference
 
 
 # Closed forms, written here once more in JAX so that they can be differentiated.
@@ -68,7 +73,7 @@ def test_closed_form_solves_the_equation(problem: Problem, u: Callable[..., Any]
 @every_closed_form
 def test_closed_form_is_the_reference(problem: Problem, u: Callable[..., Any]) -> None:
     t, x = points(problem)
-    np.testing.assert_allclose(problem.exact(t, x), jax.vmap(u)(t, x), rtol=0, atol=problem.reference.error)
+    np.testing.assert_allclose(problem.exact(t, x), jax.vmap(u)(t, x), rtol=0, atol=reference(problem).error)
     np.testing.assert_allclose(jax.vmap(problem.terminal)(x), jax.vmap(lambda x: u(problem.horizon, x))(x), rtol=1e-14)
 
 
@@ -85,14 +90,15 @@ def test_both_forms_of_burgers_are_one_equation() -> None:
 
 def test_nonlinearity_off_the_solution() -> None:
     """Where F is flat, or zero, at the exact solution the residual cannot see it: compare with the formula."""
+    value = lambda problem, *point: problem.nonlinearity(*map(jnp.asarray, point))
     rng = np.random.default_rng(0)
     x, z = rng.normal(size=(2, 3))
     for u in (1.0, 1.5, 4.0):
         t, star = 0.3, 1.6 + math.sin(0.1 * x.sum()) * math.exp(0.015 * (0.3 - 1))
-        assert np.isclose(problems.diffusion_reaction(3).nonlinearity(t, x, u, z), min(1, (u - star) ** 2), rtol=1e-14)
+        assert np.isclose(value(problems.diffusion_reaction(3), t, x, u, z), min(1, (u - star) ** 2), rtol=1e-14)
     for c in (1, 1.5, 2, 2.5, 3.0, 4, 5.25):
         expected = 2 - np.mean(np.abs(z / math.sqrt(2)) ** c)
-        assert np.isclose(problems.hjb_lin(3, c).nonlinearity(0.3, x, 0.0, z), expected, rtol=1e-14)
+        assert np.isclose(value(problems.hjb_lin(3, c), 0.3, x, 0.0, z), expected, rtol=1e-14)
 
 
 # References by other means: differences of the reference itself.
@@ -126,19 +132,22 @@ def test_computed_reference_solves_the_equation(problem: Problem) -> None:
     t, x = points(problem, 6)
     time_slope, _ = derivatives(lambda h: problem.exact(t + h, x), 0.005 * problem.horizon)
     along = [derivatives(lambda h, e=e: problem.exact(t, x + h * e), 0.02) for e in np.eye(problem.dim)]
-    gradient, laplacian = np.stack([a[0] for a in along], 1), sum(a[1] for a in along)
+    gradient, laplacian = jnp.stack([a[0] for a in along], 1), sum(a[1] for a in along)
     sigma = float(problem.diffusion)
     f = jax.vmap(problem.nonlinearity)(t, x, problem.exact(t, x), sigma * gradient)
     np.testing.assert_allclose(time_slope + sigma**2 / 2 * laplacian + f, 0, atol=2e-7)
 
 
 @pytest.mark.parametrize("build", [problems.allen_cahn, problems.sine_gordon])
-@pytest.mark.parametrize("dim", [2, 100])
-def test_radial_reference_restarts(build: Callable[..., Problem], dim: int) -> None:
+@pytest.mark.parametrize(("dim", "horizon"), [(1, 0.3), (5, 0.3), (100, 1.0)])
+def test_radial_reference_restarts(build: Callable[..., Problem], dim: int, horizon: float) -> None:
     """u(t, .) with horizon T is u(0, .) with horizon T - t, which is computed on other steps."""
-    whole, rest = build(dim, 1.0), build(dim, 0.37)
+    whole = build(dim, horizon)
     _, x = points(whole, 20)
-    np.testing.assert_allclose(whole.exact(0.63, x), rest.exact(0.0, x), rtol=0, atol=whole.reference.error)
+    for t in horizon * np.array([0.17, 0.38, 0.63, 0.81]):
+        np.testing.assert_allclose(
+            whole.exact(t, x), build(dim, horizon - t).exact(0.0, x), rtol=0, atol=reference(whole).error
+        )
 
 
 def test_radial_reference_in_more_modes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +157,7 @@ def test_radial_reference_in_more_modes(monkeypatch: pytest.MonkeyPatch) -> None
         with monkeypatch.context() as patch:
             patch.setattr(_radial_reference, "_DEGREES", (90,))
             patch.setattr(_radial_reference, "_solve", _radial_reference._solve.__wrapped__)
-            np.testing.assert_allclose(default, problem.exact(t, x), rtol=0, atol=problem.reference.error)
+            np.testing.assert_allclose(default, problem.exact(t, x), rtol=0, atol=reference(problem).error)
 
 
 def test_integral_with_half_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,13 +171,13 @@ def test_integral_with_half_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(_log_quadratic, "_NODES", nodes)
             patch.setattr(_log_quadratic, "_WEIGHTS", 0.1 * nodes * (1 + np.exp(-y)))
-            np.testing.assert_allclose(default, problem.exact(t, x), rtol=0, atol=problem.reference.error)
+            np.testing.assert_allclose(default, problem.exact(t, x), rtol=0, atol=reference(problem).error)
 
 
 def test_integral_against_monte_carlo() -> None:
     """exp(-u) = E exp(-g(x + sqrt 2 W)) within 5 standard errors: a false-fail rate of 6e-7, and the seed is fixed.
 
-    The standard error is 0.1 % of the value; a tau off by 1 % would show at about 5 of them.
+    The standard error is 0.08 % of the value; a tau off by 1 % is 6 of them.
     """
     problem, t, x = problems.lqg(4, seed=3), 0.1, np.array([0.3, -0.5, 0.8, 0.1])
     c1, c2 = _log_quadratic.chain_coefficients(4, 3)
@@ -176,7 +185,7 @@ def test_integral_against_monte_carlo() -> None:
     q = np.square(y[:, :-1] - y[:, 1:]) @ c1 + np.square(y[:, 1:]) @ c2
     samples = 2 / (1 + q)
     standard_error = samples.std() / math.sqrt(len(samples))
-    assert standard_error < 1.5e-3 * samples.mean()
+    assert standard_error < 1e-3 * samples.mean()
     assert abs(samples.mean() - math.exp(-problem.exact(t, x))) < 5 * standard_error
 
 
@@ -242,7 +251,7 @@ def test_catalogue() -> None:
     assert set(ZOO) <= set(problems.__all__)
     assert all(ZOO[name] is getattr(problems, name) for name in ZOO)
     for build in ZOO.values():
-        headline = inspect.getdoc(build).splitlines()[0]
+        headline = (inspect.getdoc(build) or "").splitlines()[0]
         assert headline.endswith(".")
         assert "reference" in headline or "exact" in headline
 
@@ -253,8 +262,8 @@ def test_reference_ends_in_the_terminal_condition(name: str) -> None:
     _, x = points(problem, 10)
     x *= np.geomspace(0.01, 30, 10)[:, None]
     np.testing.assert_allclose(problem.exact(problem.horizon, x), jax.vmap(problem.terminal)(x), rtol=1e-14, atol=1e-14)
-    assert 0 < problem.reference.error < 1e-9
-    assert problem.reference.source
+    assert 0 < reference(problem).error < 1e-9
+    assert reference(problem).source
 
 
 @every_problem
@@ -320,7 +329,7 @@ def test_derivatives_are_finite(name: str) -> None:
 
 def test_even_powers_are_smooth_at_zero() -> None:
     problem = problems.hjb_lin(3, 2.0)
-    hessian = jax.hessian(lambda z: problem.nonlinearity(0.0, z, 0.0, z))(jnp.zeros(3))
+    hessian = jax.hessian(lambda z: problem.nonlinearity(z[0], z, z[0], z))(jnp.zeros(3))
     np.testing.assert_allclose(hessian, -np.eye(3) / 3, rtol=1e-14)
 
 
