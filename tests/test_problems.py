@@ -52,7 +52,9 @@ CLOSED: list[tuple[Problem, Callable[..., Any]]] = [
     (problems.hjb_lin(3), lambda t, x: x.sum() + 1 - t),
     (problems.hjb_lin(3, 2.5), lambda t, x: x.sum() + 1 - t),
 ]
-every_closed_form = pytest.mark.parametrize(("problem", "u"), CLOSED, ids=lambda v: v.name if isinstance(v, Problem) else "")
+every_closed_form = pytest.mark.parametrize(
+    ("problem", "u"), CLOSED, ids=lambda v: v.name if isinstance(v, Problem) else ""
+)
 
 
 def generator(problem: Problem, u: Callable[..., Any], t: Any, x: Any) -> Any:
@@ -103,7 +105,11 @@ def test_nonlinearity_off_the_solution() -> None:
 
 # References by other means: differences of the reference itself.
 
-STENCIL = ((1, 3 / 4, 3 / 2), (2, -3 / 20, -3 / 20), (3, 1 / 60, 1 / 90))  # offset, first derivative, second; sixth order
+STENCIL = (
+    (1, 3 / 4, 3 / 2),
+    (2, -3 / 20, -3 / 20),
+    (3, 1 / 60, 1 / 90),
+)  # offset, first derivative, second; sixth order
 
 
 def derivatives(f: Callable[[float], Any], h: float) -> tuple[Any, Any]:
@@ -224,7 +230,9 @@ def test_published_values(build: Callable[..., Problem], parameters: dict[str, A
     assert_printed(problem.exact(0.0, np.zeros(problem.dim)), printed)
 
 
-@pytest.mark.parametrize(("t", "u", "slope"), [(0.0, "4.707610780", "0.004441234"), (0.5, "4.124043157", "0.007984353")])
+@pytest.mark.parametrize(
+    ("t", "u", "slope"), [(0.0, "4.707610780", "0.004441234"), (0.5, "4.124043157", "0.007984353")]
+)
 def test_published_gradient_of_hjb(t: float, u: str, slope: str) -> None:
     problem, x = problems.hjb(), np.full(100, 0.5)
     assert_printed(problem.exact(t, x), u)
@@ -318,7 +326,10 @@ def test_dtype_is_kept(name: str, dtype: Any) -> None:
 @every_problem
 def test_derivatives_are_finite(name: str) -> None:
     """Picard differentiates F and g, more than once, and starts from u = 0, z = 0."""
-    for problem in (ZOO[name](dim=3), *([problems.hjb_lin(3, 1.5), problems.hjb_lin(3, 2.0)] if name == "hjb_lin" else [])):
+    for problem in (
+        ZOO[name](dim=3),
+        *([problems.hjb_lin(3, 1.5), problems.hjb_lin(3, 2.0)] if name == "hjb_lin" else []),
+    ):
         x = jnp.array([0.3, -0.4, 0.5])
         thirds = jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(problem.terminal))))(x)
         assert jnp.all(jnp.isfinite(thirds))

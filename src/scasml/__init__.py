@@ -13,4 +13,15 @@ from .problem import Problem, Reference
 
 __version__ = _version("scasml")
 
-__all__ = ["Correction", "Defect", "Hutchinson", "Picard", "Problem", "Reference", "ScasmlError", "correct", "problems", "surrogates"]
+__all__ = [
+    "Correction",
+    "Defect",
+    "Hutchinson",
+    "Picard",
+    "Problem",
+    "Reference",
+    "ScasmlError",
+    "correct",
+    "problems",
+    "surrogates",
+]

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,7 +48,7 @@ def keep_compiled_programs() -> None:
     """Keep JAX's compiled programs between starts, unless the user has named a folder of his own."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.read("jax_compilation_cache_dir") is None:
         folder = cache_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -79,10 +80,14 @@ def _short(value: Any) -> str:
 def correct(
     problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
     surrogate: Annotated[str, typer.Option(help="model.py:u, a function u(t, x) of one point, or `none`.")],
-    points: Annotated[Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default the origin at t = 0.")] = None,
+    points: Annotated[
+        Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default the origin at t = 0.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write: .csv, .npy or .npz.")] = None,
     dim: Annotated[int | None, typer.Option(help="Dimension of the problem.")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of the problem, as name=value; repeat for more.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="A parameter of the problem, as name=value; repeat for more.")
+    ] = None,
     t: Annotated[float | None, typer.Option(help="One time for all points; the rows are then x1, ..., xd.")] = None,
     inputs: Annotated[str | None, typer.Option(help='How the model is called: "t, x", "tx" or "xt".')] = None,
     levels: Annotated[int, typer.Option(help="Picard levels.")] = 2,
@@ -101,7 +106,11 @@ def correct(
     law = _problem(problem, dim, param or [])
     if output is not None:
         tables.check_writable(output)
-    ts, xs = (np.zeros(1) if t is None else np.full(1, t), np.zeros((1, law.dim))) if points is None else tables.read_points(points, law.dim, t)
+    ts, xs = (
+        (np.zeros(1) if t is None else np.full(1, t), np.zeros((1, law.dim)))
+        if points is None
+        else tables.read_points(points, law.dim, t)
+    )
     model = None if surrogate == "none" else wrap(_load(surrogate), law, inputs=inputs)
     answer = run_correct(
         law,
@@ -119,22 +128,53 @@ def correct(
         answer.save(output)
     console.print(_answers(answer))
     evaluations = f"{answer.cost.functions:,} evaluations of F and g, {answer.cost.random_numbers:,} random numbers"
-    console.print(f"{answer.cost.replicates:,} replicates in {answer.cost.seconds:.1f} s ({answer.stopped}); {evaluations}.")
+    console.print(
+        f"{answer.cost.replicates:,} replicates in {answer.cost.seconds:.1f} s ({answer.stopped}); {evaluations}."
+    )
     if output is not None:
         console.print(f"Wrote {len(answer.value)} answers to {output}.")
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Which: residual, correction, naive, published, memory; by default the first two."),
+    ] = None,
+) -> None:
+    """Side-by-side ratios of CPU time, each from one interleaved run; and the published tables made again."""
+    folder = _benchmarks()
+    known = sorted(path.stem for path in folder.glob("*.py") if "def main(" in path.read_text(encoding="utf-8"))
+    for name in names or ["residual", "correction"]:
+        if name not in known:
+            raise ArgumentError(f"bench must be one of {', '.join(known)}, got {name!r}: name one of these.")
+        subprocess.run([sys.executable, "-c", f"import {name}; {name}.main()"], check=True, cwd=folder)
+
+
+def _benchmarks() -> Path:
+    """Inside an installed package, or beside the sources."""
+    here = Path(__file__).parent
+    for folder in (here / "_benchmarks", here.parents[1] / "benchmarks"):
+        if folder.is_dir():
+            return folder
+    raise FileError("bench: the benchmarks are not installed here: reinstall scasml, or run from a checkout.")
 
 
 def _problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
     catalogue = problems.catalogue()
     if name not in catalogue:
-        raise ArgumentError(f"problem must be one of {', '.join(catalogue)}, got {name!r}: `scasml problems` describes them.")
+        raise ArgumentError(
+            f"problem must be one of {', '.join(catalogue)}, got {name!r}: `scasml problems` describes them."
+        )
     make = catalogue[name]
     known = inspect.signature(make).parameters
     keywords: dict[str, Any] = {} if dim is None else {"dim": dim}
     for text in parameters:
         key, equals, value = text.partition("=")
         if not equals or key not in known:
-            raise ArgumentError(f"param must be name=value with a name among {', '.join(known)}, got {text!r}: mend it.")
+            raise ArgumentError(
+                f"param must be name=value with a name among {', '.join(known)}, got {text!r}: mend it."
+            )
         kind = type(known[key].default)
         try:
             keywords[key] = kind(value)
@@ -147,7 +187,9 @@ def _load(reference: str) -> Any:
     """The object `u` of `model.py:u`. The file is the user's own code, and is run."""
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise ArgumentError(f"surrogate must be file.py:name or none, got {reference!r}: name a function in a Python file.")
+        raise ArgumentError(
+            f"surrogate must be file.py:name or none, got {reference!r}: name a function in a Python file."
+        )
     path = Path(file)
     if not path.is_file():
         raise FileError(f"surrogate: there is no file {file!r}: check the path.")
@@ -169,7 +211,18 @@ def _load(reference: str) -> Any:
 def _answers(answer: Correction, shown: int = 12) -> Table:
     exact = answer.exact()
     table = Table(box=None, pad_edge=False)
-    for heading in ("point", "t", "surrogate", "corrected", "95 % interval", "bias", "exact", "error: surrogate", "corrected", "status"):
+    for heading in (
+        "point",
+        "t",
+        "surrogate",
+        "corrected",
+        "95 % interval",
+        "bias",
+        "exact",
+        "error: surrogate",
+        "corrected",
+        "status",
+    ):
         table.add_column(heading, justify="left" if heading == "status" else "right")
     lower, upper = answer.interval(0.95)
     for i in range(min(shown, len(answer.value))):

@@ -2,6 +2,7 @@
 
 import numbers
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -55,7 +56,9 @@ def correct(
     """
     began = time.monotonic()
     if not isinstance(problem, AbstractLaw):
-        raise ArgumentTypeError(f"problem must be a scasml.Problem, got {type(problem).__name__}: build one, or take one of scasml.problems.")
+        raise ArgumentTypeError(
+            f"problem must be a scasml.Problem, got {type(problem).__name__}: build one, or take one of scasml.problems."
+        )
     kind = parse_dtype(dtype)
     ts, xs, is_scalar = _points(problem, t, x, kind)
     estimator = _method(method)
@@ -64,7 +67,9 @@ def correct(
     chunk = _whole("chunk", chunk, 1, "rows per call, or None")
     hutchinson = _laplacian(laplacian, problem.dim)
     if not isinstance(progress, bool) and not callable(progress):
-        raise ArgumentTypeError(f"progress must be True, False or a function of (done, total), got {progress!r}: pass one of these.")
+        raise ArgumentTypeError(
+            f"progress must be True, False or a function of (done, total), got {progress!r}: pass one of these."
+        )
 
     with precision(kind):
         law = cast(problem, kind)
@@ -93,7 +98,7 @@ def correct(
     status = np.where(finite, np.where(inside, EXHAUSTED, CONVERGED), NOT_FINITE)
     counts = np.where(inside, tally.done, 0)
 
-    first = (lambda a: None if a is None else a[0]) if is_scalar else (lambda a: a)
+    first: Callable[[Any], Any] = (lambda a: None if a is None else a[0]) if is_scalar else (lambda a: a)
     runs = tally.done * int(inside.sum())
     return Correction(
         t=first(ts.astype(np.float64)),
@@ -144,14 +149,11 @@ class _Tally:
     def _add(self, where: slice, rows: Any) -> None:
         if self.increments.mean.shape[1] != rows.increments.shape[1]:
             self.increments = Moments.empty((len(self.value.mean), rows.increments.shape[1]))
-        parts = [(self.value, rows.value), (self.increments, rows.increments)]
-        if self.with_gradient:
-            parts.append((self.gradient, rows.gradient))
         with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
-            for moments, new in parts:
-                part = Moments(*(a[where] for a in moments)).merge(Moments.of(new))
-                for target, source in zip(moments, part, strict=True):
-                    target[where] = source
+            self.value.update(where, rows.value)
+            self.increments.update(where, rows.increments)
+            if self.with_gradient:
+                self.gradient.update(where, rows.gradient)
 
 
 def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]:
@@ -160,16 +162,22 @@ def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]
     return bar("correcting") if progress else nullcontext(None)
 
 
-def _points(problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any], bool]:
+def _points(
+    problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[Any], bool]:
     """(B,), (B, d) in the dtype of the simulation, and whether one point was asked for."""
     xs, ts = _real("x", x), _real("t", t)
     d, horizon = problem.dim, problem.horizon
     if xs.ndim not in (1, 2) or xs.shape[-1] != d:
-        raise ArgumentError(f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim.")
+        raise ArgumentError(
+            f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim."
+        )
     if ts.ndim > 1:
         raise ArgumentError(f"t must be a number or (B,), got shape {ts.shape}: pass one time per point.")
     if ts.ndim == 1 and xs.ndim == 2 and len(ts) != len(xs):
-        raise ArgumentError(f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per point, or one number.")
+        raise ArgumentError(
+            f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per point, or one number."
+        )
     is_scalar = ts.ndim == 0 and xs.ndim == 1
     count = 1 if is_scalar else (len(xs) if xs.ndim == 2 else len(ts))
     if count == 0:
@@ -177,17 +185,23 @@ def _points(problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[An
     ts, xs = np.broadcast_to(ts, (count,)), np.broadcast_to(xs, (count, d))
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
-        raise ArgumentError(f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these points.")
+        raise ArgumentError(
+            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these points."
+        )
     bad = np.flatnonzero(~np.isfinite(ts))
     if len(bad):
         raise ArgumentError(f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these points.")
     ts, xs = ts.astype(dtype), xs.astype(dtype)
     bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
     if len(bad):
-        raise ArgumentError(f"t must lie in [0, {horizon:g}], got {ts[bad[0]]:g} at point {listing(bad)}: pass times up to the horizon.")
+        raise ArgumentError(
+            f"t must lie in [0, {horizon:g}], got {ts[bad[0]]:g} at point {listing(bad)}: pass times up to the horizon."
+        )
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
-        raise ArgumentError(f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the problem.')
+        raise ArgumentError(
+            f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the problem.'
+        )
     return ts, xs, is_scalar
 
 
@@ -198,14 +212,18 @@ def _real(argument: str, value: Any) -> NDArray[Any]:
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"{argument} must be real numbers, got {value!r:.60}: pass an array of floats.") from error
+        raise ArgumentTypeError(
+            f"{argument} must be real numbers, got {value!r:.60}: pass an array of floats."
+        ) from error
 
 
 def _method(method: Any) -> AbstractEstimator:
     if isinstance(method, str) and method == "auto":
         return Picard(levels=2, samples=10)
     if not isinstance(method, AbstractEstimator):
-        raise ArgumentTypeError(f'method must be "auto" or an estimator, got {method!r}: pass one such as scasml.Picard(levels=2, samples=10).')
+        raise ArgumentTypeError(
+            f'method must be "auto" or an estimator, got {method!r}: pass one such as scasml.Picard(levels=2, samples=10).'
+        )
     return method
 
 
@@ -223,9 +241,13 @@ def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:
     if isinstance(laplacian, str) and laplacian == "exact":
         return None
     if not isinstance(laplacian, Hutchinson):
-        raise ArgumentTypeError(f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {laplacian!r}: pick one of the two.')
+        raise ArgumentTypeError(
+            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {laplacian!r}: pick one of the two.'
+        )
     if laplacian.dims > dim:
-        raise ArgumentError(f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of at most {dim}.")
+        raise ArgumentError(
+            f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of at most {dim}."
+        )
     return laplacian
 
 

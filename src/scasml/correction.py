@@ -45,7 +45,7 @@ class Correction:
     """
 
     t: Any
-    x: NDArray[Any]
+    x: Any
     value: Any
     stderr: Any
     surrogate_value: Any
@@ -141,7 +141,11 @@ def _one_line(answer: Correction) -> str:
         parts.append(f"surrogate {answer.surrogate_value:.{digits}f}")
     parts += [f"{int(answer.replicates)} replicates", f"{answer.cost.seconds:.1f} s"]
     line = ", ".join(parts)
-    return line if answer.status != NOT_FINITE else f"{line} [not finite: the surrogate or the simulation returned NaN or infinity here]"
+    return (
+        line
+        if answer.status != NOT_FINITE
+        else f"{line} [not finite: the surrogate or the simulation returned NaN or infinity here]"
+    )
 
 
 def _table(answer: Correction, shown: int = 6) -> str:

@@ -7,16 +7,13 @@
 The defect u - uh solves the law with Fb and gb. Here z is already sigma^T grad of the defect.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
-from numpy.typing import NDArray
 
 from .generator import Generator, Hutchinson
-from .problem import AbstractLaw, Solution, diffuse_transposed
+from .problem import AbstractLaw, Coefficient, Solution, diffuse_transposed
 from .surrogates.base import AbstractSurrogate
 
 
@@ -26,8 +23,8 @@ class Defect(AbstractLaw):
     generator: Generator
     dim: int = eqx.field(static=True)
     horizon: float = eqx.field(static=True)
-    drift: NDArray[Any]
-    diffusion: NDArray[Any]
+    drift: Coefficient
+    diffusion: Coefficient
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
 

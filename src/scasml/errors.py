@@ -1,6 +1,7 @@
 """The errors a user can meet. Each message is one sentence: the argument, the value received, the remedy."""
 
-from collections.abc import Sequence
+import re
+from typing import Any
 
 
 class ScasmlError(Exception):
@@ -28,13 +29,23 @@ def missing_extra(package: str, extra: str, what: str) -> MissingExtraError:
 
 
 def first_line(error: BaseException, limit: int = 160) -> str:
-    """What another library said, short enough to quote inside one sentence."""
+    """What another library said first, short enough to quote inside one sentence."""
     text = " ".join(str(error).strip().split("\n")[0].split())
+    text = re.split(r"[.!?] (?=[A-Z])", text)[0]
     text = text if len(text) <= limit else text[: limit - 3] + "..."
     return f"{type(error).__name__}: {text}".rstrip(" .:")
 
 
-def listing(indices: Sequence[int], limit: int = 5) -> str:
+def brief(value: Any, limit: int = 60) -> str:
+    """`repr` on one line and cut short, for quoting what was received."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # the user's own __repr__, or an int too long to print
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def listing(indices: Any, limit: int = 5) -> str:
     """`0, 4, 7 and 12 more`, for naming points by their index."""
     shown = ", ".join(str(int(i)) for i in indices[:limit])
     rest = len(indices) - limit

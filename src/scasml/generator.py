@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PRNGKeyArray
-from numpy.typing import NDArray
 
 from .errors import ArgumentError, ArgumentTypeError
-from .problem import AbstractLaw, diffuse_transposed
+from .problem import AbstractLaw, Coefficient, diffuse_transposed
 from .surrogates.base import AbstractSurrogate
 
 
@@ -54,8 +53,28 @@ class Hutchinson(eqx.Module):
 
 # Linear in all operands that carry noise, taken together.
 _LINEAR = frozenset(
-    "add add_any sub neg reshape transpose broadcast_in_dim squeeze expand_dims concatenate slice rev reduce_sum "
-    "convert_element_type copy cumsum real symbolic_zeros pad reduce_precision".split()
+    [
+        "add",
+        "add_any",
+        "sub",
+        "neg",
+        "reshape",
+        "transpose",
+        "broadcast_in_dim",
+        "squeeze",
+        "expand_dims",
+        "concatenate",
+        "slice",
+        "rev",
+        "reduce_sum",
+        "convert_element_type",
+        "copy",
+        "cumsum",
+        "real",
+        "symbolic_zeros",
+        "pad",
+        "reduce_precision",
+    ]
 )
 # Linear in one operand when the other carries no noise; `None` means in either.
 _LINEAR_IN_ONE: dict[str, int | None] = {
@@ -68,8 +87,32 @@ _LINEAR_IN_ONE: dict[str, int | None] = {
 }
 # Acts on each entry by itself.
 _ELEMENTWISE = frozenset(
-    "tanh exp exp2 log log1p expm1 logistic sin cos tan asin acos atan sinh cosh asinh acosh sqrt rsqrt cbrt erf erfc "
-    "integer_pow square".split()
+    [
+        "tanh",
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "logistic",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "erf",
+        "erfc",
+        "integer_pow",
+        "square",
+    ]
 )
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"})
 
@@ -184,12 +227,12 @@ class Generator(eqx.Module):
     """
 
     surrogate: AbstractSurrogate
-    drift: NDArray[Any]
-    diffusion: NDArray[Any]
+    drift: Coefficient
+    diffusion: Coefficient
     dim: int = eqx.field(static=True)
     hutchinson: Hutchinson | None
-    directions: Array | NDArray[Any]
-    rotation: Array | NDArray[Any] | None
+    directions: Coefficient
+    rotation: Coefficient | None
     route: str = eqx.field(static=True)
 
     def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):

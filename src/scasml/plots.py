@@ -9,7 +9,12 @@ from .errors import missing_extra
 
 
 def correction(
-    *, value: NDArray[Any], half_width: NDArray[Any], surrogate: NDArray[Any] | None, exact: NDArray[Any] | None, ax: Any = None
+    *,
+    value: NDArray[Any],
+    half_width: NDArray[Any],
+    surrogate: NDArray[Any] | None,
+    exact: NDArray[Any] | None,
+    ax: Any = None,
 ) -> Any:
     """Points in the order of their corrected value; errors against the exact value where it is known."""
     try:
@@ -24,7 +29,13 @@ def correction(
     if surrogate is not None:
         ax.plot(place, (surrogate - base)[order], ".", color="#c44e52", label="surrogate")
     ax.errorbar(
-        place, (value - base)[order], half_width[order], fmt=".", color="#4c72b0", ecolor="#9fb3d4", label="corrected, 95 %"
+        place,
+        (value - base)[order],
+        half_width[order],
+        fmt=".",
+        color="#4c72b0",
+        ecolor="#9fb3d4",
+        label="corrected, 95 %",
     )
     if exact is not None:
         ax.axhline(0.0, color="black", linewidth=0.8, label="exact")

@@ -13,12 +13,13 @@ T = TypeVar("T")
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
+    refusal = ArgumentError(f'dtype must be "float32" or "float64", got {dtype!r}: pick one of the two.')
     try:
         parsed = np.dtype(dtype)
     except TypeError:
-        parsed = None
-    if parsed not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ArgumentError(f'dtype must be "float32" or "float64", got {dtype!r}: pick one of the two.')
+        raise refusal from None
+    if dtype is None or parsed not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise refusal
     return parsed
 
 

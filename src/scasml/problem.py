@@ -25,6 +25,7 @@ from .errors import ArgumentError, ArgumentTypeError, first_line
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
+Coefficient = Array | NDArray[Any]
 
 
 class Solution(NamedTuple):
@@ -44,8 +45,8 @@ class AbstractLaw(eqx.Module):
 
     dim: eqx.AbstractVar[int]
     horizon: eqx.AbstractVar[float]
-    drift: eqx.AbstractVar[Array | NDArray[Any]]
-    diffusion: eqx.AbstractVar[Array | NDArray[Any]]
+    drift: eqx.AbstractVar[Coefficient]
+    diffusion: eqx.AbstractVar[Coefficient]
     uses_u: eqx.AbstractVar[bool]
     uses_z: eqx.AbstractVar[bool]
 
@@ -71,17 +72,17 @@ class AbstractLaw(eqx.Module):
         return not (self.uses_u or self.uses_z)
 
 
-def diffuse(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+def diffuse(diffusion: Coefficient, vector: Array) -> Array:
     """sigma v, for sigma a scalar, a diagonal or a full matrix."""
-    return diffusion @ vector if diffusion.ndim == 2 else diffusion * vector
+    return jnp.asarray(diffusion) @ vector if diffusion.ndim == 2 else jnp.asarray(diffusion) * vector
 
 
-def diffuse_transposed(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+def diffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
     """sigma^T v."""
-    return diffusion.T @ vector if diffusion.ndim == 2 else diffusion * vector
+    return diffuse(diffusion.T, vector)
 
 
-def undiffuse_transposed(diffusion: Array | NDArray[Any], vector: Array) -> Array:
+def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
     """sigma^-T v: from z back to the gradient."""
     return jnp.linalg.solve(diffusion.T, vector) if diffusion.ndim == 2 else vector / diffusion
 
@@ -111,8 +112,8 @@ class Problem(AbstractLaw):
 
     dim: int = eqx.field(static=True)
     horizon: float = eqx.field(static=True)
-    drift: NDArray[Any]
-    diffusion: NDArray[Any]
+    drift: Coefficient
+    diffusion: Coefficient
     nonlinearity_fn: Nonlinearity
     terminal_fn: Terminal
     uses_u: bool = eqx.field(static=True)
@@ -146,7 +147,9 @@ class Problem(AbstractLaw):
         self.diffusion = _coefficient("diffusion", diffusion, self.dim, "a scalar, (d,) or (d, d)", max_ndim=2)
         _check_invertible(self.diffusion)
         if not callable(terminal):
-            raise ArgumentTypeError(f"terminal must be a function g(x), got {terminal!r}: pass a JAX function of one point.")
+            raise ArgumentTypeError(
+                f"terminal must be a function g(x), got {terminal!r}: pass a JAX function of one point."
+            )
         if nonlinearity is not None and not callable(nonlinearity):
             raise ArgumentTypeError(
                 f"nonlinearity must be a function F(t, x, u, z), got {nonlinearity!r}: "
@@ -180,10 +183,14 @@ class Problem(AbstractLaw):
     def exact(self, t: ArrayLike, x: ArrayLike) -> Any:
         """The reference solution in float64, at one point or many. See `reference.error` for how exact it is."""
         if self.reference is None:
-            raise ArgumentError(f"problem {self.name!r} has no reference solution: pass reference= to Problem to give it one.")
+            raise ArgumentError(
+                f"problem {self.name!r} has no reference solution: pass reference= to Problem to give it one."
+            )
         xs = np.asarray(x, np.float64)
         if xs.ndim not in (1, 2) or xs.shape[-1] != self.dim:
-            raise ArgumentError(f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: pass points of the problem.")
+            raise ArgumentError(
+                f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: pass points of the problem."
+            )
         batch = np.broadcast_shapes(np.shape(t), xs.shape[:-1])
         ts = np.broadcast_to(np.asarray(t, np.float64), batch).reshape(-1)
         xs = np.broadcast_to(xs, (*batch, self.dim)).reshape(-1, self.dim)
@@ -202,7 +209,9 @@ def check_scalar_function(argument: str, signature: str, function: Callable[...,
         ) from error
     shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
     if shape is None or dtype is None:
-        raise ArgumentTypeError(f"{argument}: {signature} must return one number, got {type(out).__name__}: return a scalar.")
+        raise ArgumentTypeError(
+            f"{argument}: {signature} must return one number, got {type(out).__name__}: return a scalar."
+        )
     if math.prod(shape) != 1 or len(shape) > 1:
         raise ArgumentError(
             f"{argument}: {signature} must return one number for one point, got shape {tuple(shape)}: "
@@ -241,7 +250,9 @@ def _coefficient(argument: str, value: Any, dim: int, allowed: str, max_ndim: in
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"{argument} must be {allowed}, got {value!r}: pass real numbers.") from error
     if array.ndim > max_ndim or any(n != dim for n in array.shape):
-        raise ArgumentError(f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim.")
+        raise ArgumentError(
+            f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim."
+        )
     if not np.all(np.isfinite(array)):
         raise ArgumentError(f"{argument} must be finite, got {value!r}: remove the NaN or infinite entries.")
     return array

@@ -1,6 +1,6 @@
 """Moments of replicates, merged as they arrive, and what follows from them. Arrays only."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True)
+class Moments:
     """Count, mean and sum of squared deviations, elementwise over arrays of one shape."""
 
     count: Floats
@@ -32,6 +33,16 @@ class Moments(NamedTuple):
     def of(cls, values: Floats) -> "Moments":
         """One replicate."""
         return cls(np.ones_like(values), values, np.zeros_like(values))
+
+    def part(self, where: slice) -> "Moments":
+        """A view of some of the elements."""
+        return Moments(self.count[where], self.mean[where], self.squares[where])
+
+    def update(self, where: slice, values: Floats) -> None:
+        """Merge one more replicate of the elements `where`, in place."""
+        view = self.part(where)
+        merged = view.merge(Moments.of(values))
+        view.count[...], view.mean[...], view.squares[...] = merged.count, merged.mean, merged.squares
 
     @property
     def stderr(self) -> Floats:

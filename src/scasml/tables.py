@@ -27,8 +27,14 @@ def read_points(path: str | Path, dim: int, t: float | None = None) -> tuple[NDA
     width = dim + (t is None)
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
         columns = f"t, x1, ..., x{dim}" if t is None else f"x1, ..., x{dim}"
-        hint = " (or pass --t for points without a time column)" if t is None and rows.ndim == 2 and rows.shape[1] == dim else ""
-        raise FileError(f"points: {str(path)!r} must hold rows of {width} numbers, {columns}, got shape {rows.shape}{hint}.")
+        hint = (
+            " (or pass --t for points without a time column)"
+            if t is None and rows.ndim == 2 and rows.shape[1] == dim
+            else ""
+        )
+        raise FileError(
+            f"points: {str(path)!r} must hold rows of {width} numbers, {columns}, got shape {rows.shape}{hint}."
+        )
     return (rows[:, 0], rows[:, 1:]) if t is None else (np.full(len(rows), t), rows)
 
 
@@ -37,7 +43,9 @@ def _read_npy(path: Path) -> NDArray[Any]:
         rows = np.load(path, allow_pickle=False)
         return np.asarray(rows, np.float64)
     except (ValueError, TypeError, OSError, EOFError) as error:
-        raise FileError(f"points: {str(path)!r} is not a .npy array of numbers ({first_line(error)}): save one with numpy.save.") from error
+        raise FileError(
+            f"points: {str(path)!r} is not a .npy array of numbers ({first_line(error)}): save one with numpy.save."
+        ) from error
 
 
 def _read_csv(path: Path) -> NDArray[Any]:
@@ -45,14 +53,18 @@ def _read_csv(path: Path) -> NDArray[Any]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"points: cannot read {str(path)!r} as CSV text ({first_line(error)}): save it as UTF-8 CSV.") from error
+        raise FileError(
+            f"points: cannot read {str(path)!r} as CSV text ({first_line(error)}): save it as UTF-8 CSV."
+        ) from error
     if lines and not any(_is_number(cell) for cell in lines[0][1]):
         lines = lines[1:]  # a header
     rows = []
     for number, row in lines:
         bad = [cell for cell in row if not _is_number(cell)]
         if bad:
-            raise FileError(f"points: line {number} of {str(path)!r} holds {bad[0]!r}, which is not a number: mend that line.")
+            raise FileError(
+                f"points: line {number} of {str(path)!r} holds {bad[0]!r}, which is not a number: mend that line."
+            )
         if rows and len(row) != len(rows[0]):
             raise FileError(
                 f"points: line {number} of {str(path)!r} has {len(row)} numbers and the lines before it {len(rows[0])}: mend that line."
@@ -73,7 +85,9 @@ def check_writable(path: str | Path) -> None:
     """Refuse a destination before the work is done, not after."""
     path = Path(path)
     if path.suffix.lower() not in (".csv", ".npy", ".npz"):
-        raise FileError(f"output: cannot write {str(path)!r}, whose ending is {path.suffix!r}: name a .csv, .npy or .npz file.")
+        raise FileError(
+            f"output: cannot write {str(path)!r}, whose ending is {path.suffix!r}: name a .csv, .npy or .npz file."
+        )
     if not path.absolute().parent.is_dir():
         raise FileError(f"output: there is no folder {str(path.absolute().parent)!r}: make it first.")
 

@@ -1,4 +1,4 @@
-"""Time laws: how the integral over [s, T] is sampled. 
+"""Time laws: how the integral over [s, T] is sampled.
 
 Each draw is a duration R - s and a weight w, with int_s^T f = E[sum over nodes of w f(R)]. The
 duration is what is drawn: formed as a difference of times it would round to 0 in float32 once in

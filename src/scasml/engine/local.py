@@ -139,7 +139,9 @@ def run_replicates(
             warm = True
 
 
-def _by_replicate(start: int, stop: int, points: int, first: int, out: Replicate) -> Iterator[tuple[int, slice, Replicate]]:
+def _by_replicate(
+    start: int, stop: int, points: int, first: int, out: Replicate
+) -> Iterator[tuple[int, slice, Replicate]]:
     at = start
     while at < stop:
         end = min(stop, (at // points + 1) * points)

@@ -1,10 +1,11 @@
 """What an estimator is: one replicate at one point, and what it costs. No adaptivity, no I/O, no counters kept."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
+from numpy.typing import NDArray
 
 from ..problem import AbstractLaw
 
@@ -52,5 +53,5 @@ class AbstractEstimator(eqx.Module):
         """What one replicate evaluates and draws."""
 
     @abc.abstractmethod
-    def bias(self, law: AbstractLaw, increments: Array) -> Array:
+    def bias(self, law: AbstractLaw, increments: NDArray[Any]) -> NDArray[Any]:
         """A size for the bias, from the mean increments (B, levels); NaN where it cannot be told."""

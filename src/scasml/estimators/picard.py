@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
+from numpy.typing import NDArray
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..paths import gaussian_jump
@@ -66,16 +67,18 @@ class Picard(AbstractEstimator):
         self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "positive")
         if time == "full-history":
             if nodes is not None:
-                raise ArgumentError(f'nodes applies to time="quadrature" only, got nodes={nodes!r}: leave it out, or change time.')
+                raise ArgumentError(
+                    f'nodes applies to time="quadrature" only, got nodes={nodes!r}: leave it out, or change time.'
+                )
             default = 0.0 if gradient == "pathwise" else 0.5
             exponent = default if time_exponent is None else time_exponent
-            self.time_law = FullHistory(_number("time_exponent", exponent, lambda a: 0 <= a < 1, "in [0, 1)"))
+            self.time_law = FullHistory(exponent=_number("time_exponent", exponent, lambda a: 0 <= a < 1, "in [0, 1)"))
         elif time == "quadrature":
             if time_exponent is not None:
                 raise ArgumentError(
                     f'time_exponent applies to time="full-history" only, got {time_exponent!r}: leave it out, or change time.'
                 )
-            self.time_law = GaussLegendre(_positive("nodes", 3 if nodes is None else nodes))
+            self.time_law = GaussLegendre(nodes=_positive("nodes", 3 if nodes is None else nodes))
         else:
             raise ArgumentError(f'time must be "full-history" or "quadrature", got {time!r}: pick one of the two.')
         # Streams are told apart by a 31-bit index of level and sample.
@@ -129,7 +132,14 @@ class Picard(AbstractEstimator):
         return terms + [zero] * (n + 1 - len(terms))
 
     def _mean(
-        self, law: AbstractLaw, f: Callable[[Array, Array], Solution], x: Array, samples: int, nodes: int, width: int, z: bool
+        self,
+        law: AbstractLaw,
+        f: Callable[[Array, Array], Solution],
+        x: Array,
+        samples: int,
+        nodes: int,
+        width: int,
+        z: bool,
     ) -> Solution:
         """The mean over samples of the sum over nodes of f(i, x), a tile of samples at a time."""
         count = samples * nodes
@@ -140,7 +150,9 @@ class Picard(AbstractEstimator):
 
             def total(x: Array) -> Solution:
                 terms = jax.vmap(f, (0, None))(indices, x)
-                return jax.tree.map(lambda a: jnp.sum(jnp.where((indices < count).reshape(-1, *[1] * (a.ndim - 1)), a, 0), 0), terms)
+                return jax.tree.map(
+                    lambda a: jnp.sum(jnp.where((indices < count).reshape(-1, *[1] * (a.ndim - 1)), a, 0), 0), terms
+                )
 
             if not z:
                 return Solution(total(x).u, jnp.zeros_like(x))
@@ -171,9 +183,9 @@ class Picard(AbstractEstimator):
         return min(TILE, max(self.samples**l, *inner))
 
     def _clip(self, solution: Solution) -> Solution:
-        if self.threshold is None:
+        if (c := self.threshold) is None:
             return solution
-        return jax.tree.map(lambda a: jnp.clip(a, -self.threshold, self.threshold), solution)
+        return jax.tree.map(lambda a: jnp.clip(a, -c, c), solution)
 
     def cost(self, law: AbstractLaw) -> Evaluations:
         return self._cost(law, self.levels)
@@ -189,7 +201,7 @@ class Picard(AbstractEstimator):
             total += (one + inner).times(self.samples ** (n - l) * self.time_law.nodes)
         return total
 
-    def bias(self, law: AbstractLaw, increments: Any) -> Any:
+    def bias(self, law: AbstractLaw, increments: NDArray[Any]) -> NDArray[Any]:
         """The size of the last level's increment, E U_n - E U_{n-1}: what is left out is smaller if the iteration contracts by half."""
         if law.is_linear:
             return np.zeros(increments.shape[:-1])

@@ -54,7 +54,9 @@ class _Wave:
 
 
 @constructor
-def burgers(dim: int = 20, sigma0: float = BURGERS_TABLE, drift_in: Literal["paths", "nonlinearity"] = "paths") -> Problem:
+def burgers(
+    dim: int = 20, sigma0: float = BURGERS_TABLE, drift_in: Literal["paths", "nonlinearity"] = "paths"
+) -> Problem:
     """Viscous Burgers (E, Hutzenthaler, Jentzen & Kruse, JSC 2019; SCaSML paper), exact solution u = logistic(t + sum x).
 
     u_t - (1/d + sigma0^2/2) sum_i d_i u + (sigma0^2/2) Lap u + sigma0^2 u sum_i d_i u = 0,    T = 1/2
@@ -79,7 +81,9 @@ def burgers(dim: int = 20, sigma0: float = BURGERS_TABLE, drift_in: Literal["pat
         nonlinearity=_Convection(sigma0, 0.0 if in_paths else speed / sigma0**2),
         terminal=_Terminal(horizon, 1.0),
         name="burgers",
-        reference=Reference(_Wave(1.0), ROUNDING, "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)"),
+        reference=Reference(
+            _Wave(1.0), ROUNDING, "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)"
+        ),
     )
 
 

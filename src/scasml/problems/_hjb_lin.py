@@ -59,7 +59,9 @@ def hjb_lin(dim: int = 100, exponent: float = 1.0) -> Problem:
     dim = dimension(dim)
     exponent = number("exponent", exponent, "pass the power of |d_i u|")
     if exponent < 1:
-        raise ArgumentError(f"exponent must be at least 1, got {exponent!r}: below it |d_i u|^exponent is not Lipschitz at 0.")
+        raise ArgumentError(
+            f"exponent must be at least 1, got {exponent!r}: below it |d_i u|^exponent is not Lipschitz at 0."
+        )
     return Problem(
         dim=dim,
         horizon=HORIZON,

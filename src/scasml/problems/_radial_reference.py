@@ -104,7 +104,14 @@ def _collocate(rate: Rate, dim: int, horizon: float, sigma: float, degree: int) 
     # is of high order too, beats an implicit one here.
     final = np.log1p(growth * horizon / OFFSET)
     solved = solve_ivp(
-        slope, (0.0, final), np.ones(degree + 1), "DOP853", dense_output=True, max_step=final / _STEPS, rtol=3e-14, atol=1e-14
+        slope,
+        (0.0, final),
+        np.ones(degree + 1),
+        "DOP853",
+        dense_output=True,
+        max_step=final / _STEPS,
+        rtol=3e-14,
+        atol=1e-14,
     )
     history = np.abs(transform @ solved.y)
     return lambda zeta: transform @ solved.sol(np.clip(zeta, 0.0, final)), float(history[-4:].max() / history.max())

@@ -1,21 +1,34 @@
 """Surrogates written in JAX: any function u(t, x), and equinox networks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
 from .base import AbstractSurrogate
 
 
-class Function(AbstractSurrogate):
-    """Any JAX callable u(t, x) of one point; arrays inside an equinox module stay arrays, so new weights do not retrace."""
+def evaluate(model: Callable[..., Any], inputs: str, t: Array, x: Array) -> Any:
+    """What the model itself returns, called the way `inputs` says."""
+    match inputs:
+        case "tx":
+            return model(jnp.concatenate([t[None], x]))
+        case "xt":
+            return model(jnp.concatenate([x, t[None]]))
+        case _:
+            return model(t, x)
 
-    function: Callable[[Array, Array], ArrayLike]
+
+class Function(AbstractSurrogate):
+    """Any JAX callable of one point; arrays inside an equinox module stay arrays, so new weights do not retrace."""
+
+    model: Callable[..., Any]
+    inputs: str = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
-        return jnp.asarray(self.function(t, x), x.dtype).reshape(())
+        return jnp.asarray(evaluate(self.model, self.inputs, t, x), x.dtype).reshape(())
 
     @property
     def first_layer(self) -> None:
@@ -25,28 +38,10 @@ class Function(AbstractSurrogate):
         raise AssertionError("a Function exposes no first layer")
 
 
-class Joined(AbstractSurrogate):
-    """A network of one vector, (t, x) or (x, t) joined."""
-
-    network: Callable[[Array], ArrayLike]
-    time_first: bool = eqx.field(static=True)
-
-    def __call__(self, t: Array, x: Array) -> Array:
-        parts = [t[None], x] if self.time_first else [x, t[None]]
-        return jnp.asarray(self.network(jnp.concatenate(parts)), x.dtype).reshape(())
-
-    @property
-    def first_layer(self) -> None:
-        return None
-
-    def head(self, t: Array, h: Array) -> Array:
-        raise AssertionError("a Joined network exposes no first layer")
-
-
 class FirstLayer(AbstractSurrogate):
     """An `eqx.nn.MLP` or `eqx.nn.Sequential` of (t, x) joined, cut after its linear first layer."""
 
-    network: eqx.nn.MLP | eqx.nn.Sequential
+    network: Any  # eqx.nn.MLP or eqx.nn.Sequential
     time_first: bool = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
@@ -60,7 +55,7 @@ class FirstLayer(AbstractSurrogate):
     def head(self, t: Array, h: Array) -> Array:
         first = self.network.layers[0]
         h = h + first.weight[:, 0 if self.time_first else -1] * t
-        if first.use_bias:
+        if first.bias is not None:
             h = h + first.bias
         rest = eqx.tree_at(lambda network: network.layers[0], self.network, eqx.nn.Identity())
         return jnp.asarray(rest(h), h.dtype).reshape(())

@@ -1,0 +1,96 @@
+"""Multilevel Picard by the formula alone: Python loops, full Hessians, nothing shared. The oracle of the tests, the slow side of the bench."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def literal_picard(
+    problem, surrogate, n, samples, key, s, x, *, nodes=None, exponent=0.0, weights=False, threshold=None, log=None
+):
+    """U_n(s, x) by the formula of METHOD.md section 3 and nothing else: Python loops, full Hessians, no sharing.
+
+    Only the layout of the streams is the library's: the key of U_n folded with ((sample * (n + 1) + level) * 4 + purpose).
+    `log` collects what is evaluated and drawn.
+    """
+    dim, horizon = problem.dim, problem.horizon
+    sigma = jnp.asarray(problem.diffusion)
+    matrix = sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, (dim,)))
+    mu = jnp.broadcast_to(jnp.asarray(problem.drift), (dim,))
+    count = log if log is not None else {"g": 0, "F": 0, "normals": 0, "uniforms": 0}
+
+    def hat(t, y):
+        if surrogate is None:
+            return jnp.zeros(()), jnp.zeros(dim)
+        return surrogate(t, y), matrix.T @ jax.grad(surrogate, 1)(t, y)
+
+    @jax.jit
+    def gb(y):
+        return problem.terminal(y) - hat(jnp.asarray(horizon), y)[0]
+
+    @jax.jit
+    def fb(t, y, u, z):
+        uh, zh = hat(t, y)
+        moved = 0.0
+        if surrogate is not None:
+            moved = jax.grad(surrogate, 0)(t, y) + mu @ jax.grad(surrogate, 1)(t, y)
+            moved = moved + 0.5 * jnp.trace(matrix @ matrix.T @ jax.hessian(surrogate, 1)(t, y))
+        eps = moved + problem.nonlinearity(t, y, uh, zh)
+        return problem.nonlinearity(t, y, uh + u, zh + z) - problem.nonlinearity(t, y, uh, zh) + eps
+
+    def big_u(n, key, s, x):
+        if n == 0:
+            return jnp.zeros(()), jnp.zeros(dim)
+        if weights:
+            u, z = total(n, key, s, x)
+        else:
+            u, slope = jax.value_and_grad(lambda y: total(n, key, s, y)[0])(x)
+            z = matrix.T @ slope
+        if threshold is not None:
+            u, z = jnp.clip(u, -threshold, threshold), jnp.clip(z, -threshold, threshold)
+        return u, z
+
+    fold = jax.jit(jax.random.fold_in)
+
+    def stream(key, n, level, i, purpose):
+        return fold(key, (i * (n + 1) + level) * 4 + purpose)
+
+    @jax.jit
+    def jump(key, x, duration):
+        xi = jax.random.normal(key, (dim,))
+        return x + mu * duration + matrix @ xi * jnp.sqrt(duration), xi / jnp.sqrt(duration)
+
+    def move(key, x, duration):
+        count["normals"] += dim
+        return jump(key, x, duration)
+
+    def total(n, key, s, x):
+        u, z = gb(x), jnp.zeros(dim)
+        for i in range(samples**n):
+            y, weight = move(stream(key, n, 0, i, 0), x, horizon - s)
+            count["g"] += 1
+            change = (gb(y) - gb(x)) / samples**n
+            u, z = u + change, z + change * weight
+        for l in range(n):
+            for i in range(samples ** (n - l)):
+                for q in range(nodes or 1):
+                    index = i * (nodes or 1) + q
+                    key_path, key_time, key_new, key_old = (stream(key, n, l + 1, index, j) for j in range(4))
+                    if nodes is None:
+                        count["uniforms"] += 1
+                        r = (1 - jax.random.uniform(key_time, ())) ** (1 / (1 - exponent))
+                        duration, w = (horizon - s) * r, (horizon - s) / ((1 - exponent) * r**-exponent)
+                    else:
+                        c, v = np.polynomial.legendre.leggauss(nodes)
+                        duration, w = (horizon - s) / 2 * (1 + c[q]), (horizon - s) / 2 * v[q]
+                    y, weight = move(key_path, x, duration)
+                    f = fb(s + duration, y, *big_u(l, key_new, s + duration, y))
+                    count["F"] += 1
+                    if l >= 1:
+                        count["F"] += 1
+                        f = f - fb(s + duration, y, *big_u(l - 1, key_old, s + duration, y))
+                    f = f * w / samples ** (n - l)
+                    u, z = u + f, z + f * weight
+        return u, z
+
+    return big_u(n, key, jnp.asarray(s), jnp.asarray(x))
