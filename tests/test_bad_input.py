@@ -58,10 +58,11 @@ def assert_one_sentence(message: str) -> None:
 
 
 def refused(call: Any, *fragments: str) -> None:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(ScasmlError) as caught:
+    with pytest.MonkeyPatch.context() as patch:
         for entry in ("run_replicates", "surrogate_at", "terminal_at"):
             patch.setattr(CORRECT, entry, poison)
-        call()
+        with pytest.raises(ScasmlError) as caught:
+            call()
     assert isinstance(caught.value, ValueError | TypeError)
     message = str(caught.value)
     assert_one_sentence(message)
@@ -305,7 +306,7 @@ def a_surrogate(model: Any, problem: Any = PROBLEM, **keywords: Any) -> Any:
     bad("unknown-inputs", a_surrogate(u, inputs="x, t"), "inputs", "got 'x, t'"),
     bad("inputs-array", a_surrogate(u, inputs=np.zeros(2)), "inputs", "got array([0., 0.])"),
     bad("inputs-unknown-for-a-surrogate", a_surrogate(wrap(u, PROBLEM), inputs="x, t"), "inputs", "got 'x, t'"),
-    bad("network-too-wide", a_surrogate(WIDE, inputs="tx"), "surrogate", "takes 5 numbers", "d = 3"),
+    bad("network-too-wide", a_surrogate(WIDE, inputs="tx"), "surrogate", "d = 3", "(5,) and (4,)"),
     bad("function-too-wide", a_surrogate(lambda v: v @ np.ones(7), inputs="xt"), "surrogate", "(7,)", "d = 3"),
     bad("two-valued-network", a_surrogate(TWO_VALUED, inputs="xt"), "surrogate", "shape (2,)"),
     bad("vector", a_surrogate(lambda t, x: x), "surrogate", "u(t, x)", "shape (3,)"),
@@ -316,8 +317,8 @@ def a_surrogate(model: Any, problem: Any = PROBLEM, **keywords: Any) -> Any:
     bad("numpy", a_surrogate(lambda t, x: np.sin(x).sum()), "surrogate", "u(t, x)", "TracerArrayConversionError"),
     bad("one-argument", a_surrogate(lambda x: jnp.sum(x)), "surrogate", "u(t, x)", "takes 1 positional argument"),
     bad("class-for-instance", a_surrogate(eqx.nn.MLP), "surrogate", "u(t, x)", "TypeError"),
-    bad("problem-is-text", a_surrogate(u, "hjb"), "problem", "got str"),
-    bad("problem-is-a-constructor", a_surrogate(u, problems.hjb), "problem", "got function"),
+    bad("problem-is-text", a_surrogate(u, "hjb"), "problem", "got 'hjb'"),
+    bad("problem-is-a-constructor", a_surrogate(u, problems.hjb), "problem", "got <function hjb"),
 )
 def test_surrogate(call, fragments):
     refused(call, *fragments)
@@ -389,10 +390,10 @@ def test_t(call, fragments):
 
 
 @each(
-    bad("problem-is-text", a_correction(problem="hjb"), "problem", "got str"),
-    bad("problem-is-none", a_correction(problem=None), "problem", "got NoneType"),
-    bad("problem-is-a-class", a_correction(problem=scasml.Problem), "problem", "got type"),
-    bad("problem-is-a-constructor", a_correction(problem=problems.hjb), "problem", "got function"),
+    bad("problem-is-text", a_correction(problem="hjb"), "problem", "got 'hjb'"),
+    bad("problem-is-none", a_correction(problem=None), "problem", "got None"),
+    bad("problem-is-a-class", a_correction(problem=scasml.Problem), "problem", "got <class"),
+    bad("problem-is-a-constructor", a_correction(problem=problems.hjb), "problem", "got <function hjb"),
     bad("surrogate-is-a-number", a_correction(surrogate=0.0), "surrogate", "got float"),
     bad("surrogate-is-text", a_correction(surrogate="none"), "surrogate", "got str"),
     bad("surrogate-is-a-bare-network", a_correction(surrogate=FITTING), "inputs", "got None"),
@@ -437,6 +438,12 @@ def test_t(call, fragments):
 )
 def test_correct(call, fragments):
     refused(call, *fragments)
+
+
+def test_good_input_is_not_refused():
+    """The poison of `refused` is live: a correct call reaches it."""
+    with pytest.raises(pytest.fail.Exception, match="reached the simulation"):
+        refused(a_correction())
 
 
 @each(

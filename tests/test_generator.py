@@ -26,9 +26,23 @@ T, X = np.float64(0.3), np.array([0.4, -0.7, 0.2, 1.1])
 KEY = jax.random.key(0)
 
 
+def _accepted(options):
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=options)(1.0)
+    except jax.errors.JaxRuntimeError:  # another version of XLA, without this option
+        return {}
+    return options
+
+
+# Every program here runs once, so it is compiled with little optimisation: a third of the time.
+QUICK = {
+    **_accepted({"xla_backend_optimization_level": 0}),
+    **_accepted({"xla_cpu_use_fusion_emitters": False}),
+}
+
+
 def jit(function):
-    """Compiled with little optimisation: every program here runs once."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+    return jax.jit(function, compiler_options=QUICK)
 
 
 def law(diffusion=FULL, drift=MU, dim=DIM):
@@ -338,7 +352,8 @@ class TestReverseOnly:
         problem = law()
         slow, fast = (Generator(problem, wrap(u, problem)) for u in (closed, opened))
         assert (slow.route, fast.route) == ("hessian", "ito")
-        one, other = jit(lambda t, x: [jax.grad(lambda x: g(t, x, KEY)[2])(x) for g in (slow, fast)])(T, X)
+        slope = lambda generator, t, x: jax.grad(lambda x: generator(t, x, KEY)[2])(x)
+        one, other = jit(lambda t, x: [slope(generator, t, x) for generator in (slow, fast)])(T, X)
         np.testing.assert_allclose(one, other, rtol=1e-11)
 
 
@@ -359,7 +374,7 @@ class TestTransformations:
             for m, o in zip(many, one(t[i], x[i]), strict=True):
                 np.testing.assert_allclose(m[i], o, rtol=1e-12)
 
-    @pytest.mark.parametrize("name", ["network", "loops", "solved"])
+    @pytest.mark.parametrize("name", ["network", "solved"])
     def test_third_derivatives(self, name):
         """The gradient of u_t + L u against central differences: step 1e-5, so about 1e-10 from truncation and 1e-10 from rounding."""
         problem = law()
@@ -385,25 +400,24 @@ class TestHutchinson:
 
     @pytest.mark.parametrize("model", MODELS)
     def test_unbiased(self, model):
-        """The mean over 4000 keys is the exact trace, to 6 standard errors: false-fail rate 2e-9 for each of 3 models x 2 numbers.
+        """The mean over 4000 keys is the exact trace, to 6 standard errors: false-fail rate 2e-9 for each of 3 models.
 
-        A single draw is far off, so the test can tell: its spread is over 1 % of the answer. u and z are exact in every draw.
+        A single draw is far off, so the test can tell: its spread is over 0.1 % of the answer. u and z are exact in every draw.
         """
         problem = law()
         function, options = self.MODELS[model]()
         surrogate = wrap(function, problem, **options)
-        exact = Generator(problem, surrogate)
-        estimates = [Generator(problem, surrogate, Hutchinson(k)) for k in (1, 3)]
+        exact, drawn = Generator(problem, surrogate), Generator(problem, surrogate, Hutchinson(2))
         keys = jax.random.split(jax.random.key(10), 4000)
-        (u, z, moved), draws = jit(
-            lambda t, x: (exact(t, x, KEY), [jax.vmap(lambda k, e=e: e(t, x, k))(keys) for e in estimates])
+        draw = lambda key, t, x: drawn(t, x, key)
+        (u, z, moved), (values, gradients, traces) = jit(
+            lambda t, x: (exact(t, x, KEY), jax.vmap(draw, (0, None, None))(keys, t, x))
         )(T, X)
-        for values, gradients, traces in draws:
-            np.testing.assert_allclose(values, np.broadcast_to(u, values.shape), rtol=1e-12)
-            np.testing.assert_allclose(gradients, np.broadcast_to(z, gradients.shape), rtol=1e-11, atol=1e-14)
-            spread = np.std(traces, ddof=1)
-            assert spread > 1e-3 * abs(moved)
-            assert abs(np.mean(traces) - moved) < SIGMAS * spread / np.sqrt(len(traces))
+        np.testing.assert_allclose(values, np.broadcast_to(u, values.shape), rtol=1e-12)
+        np.testing.assert_allclose(gradients, np.broadcast_to(z, gradients.shape), rtol=1e-11, atol=1e-14)
+        spread = np.std(traces, ddof=1)
+        assert spread > 1e-3 * abs(moved)
+        assert abs(np.mean(traces) - moved) < SIGMAS * spread / np.sqrt(len(traces))
 
     @pytest.mark.parametrize("model", MODELS)
     def test_all_coordinates_are_the_exact_trace(self, model):

@@ -48,7 +48,7 @@ def keep_compiled_programs() -> None:
     """Keep JAX's compiled programs between starts, unless the user has named a folder of his own."""
     import jax
 
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         folder = cache_folder()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def list_problems() -> None:
     """The zoo: each problem with its parameters and its reference."""
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "parameters", "what it is", "reference, and its error"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "name")
     for name, make in problems.catalogue().items():
         parameters = ", ".join(f"{p.name}={_short(p.default)}" for p in inspect.signature(make).parameters.values())
         reference = make().reference
@@ -132,7 +132,8 @@ def correct(
         f"{answer.cost.replicates:,} replicates in {answer.cost.seconds:.1f} s ({answer.stopped}); {evaluations}."
     )
     if output is not None:
-        console.print(f"Wrote {len(answer.value)} answers to {output}.")
+        # Not by rich, which would wrap the path and read a [b] in it as markup.
+        typer.echo(f"Wrote {len(answer.value)} answers to {output}.")
 
 
 @app.command()
@@ -193,13 +194,15 @@ def _load(reference: str) -> Any:
     path = Path(file)
     if not path.is_file():
         raise FileError(f"surrogate: there is no file {file!r}: check the path.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    spec = importlib.util.spec_from_file_location(f"scasml_model_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses, and so equinox modules, look their annotations up there
     sys.path.insert(0, str(path.absolute().parent))  # so that the model may import its neighbours
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FileError(f"surrogate: running {file!r} failed with {first_line(error)}: mend the file.") from error
     finally:
         sys.path.pop(0)

@@ -15,11 +15,11 @@ from .budget import Budget
 from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
 from .defect import Defect
 from .engine import run_replicates, surrogate_at, terminal_at
-from .errors import ArgumentError, ArgumentTypeError, listing
+from .errors import ArgumentError, ArgumentTypeError, brief, listing
 from .estimators import AbstractEstimator, Picard
 from .generator import Hutchinson
 from .precision import cast, parse_dtype, precision
-from .problem import AbstractLaw
+from .problem import AbstractLaw, real_array, require_law
 from .progress import Report, bar
 from .statistics import Moments
 from .surrogates import wrap
@@ -55,10 +55,7 @@ def correct(
     - `progress`: True for a bar, or a function of (done, total).
     """
     began = time.monotonic()
-    if not isinstance(problem, AbstractLaw):
-        raise ArgumentTypeError(
-            f"problem must be a scasml.Problem, got {type(problem).__name__}: build one, or take one of scasml.problems."
-        )
+    require_law(problem)
     kind = parse_dtype(dtype)
     ts, xs, is_scalar = _points(problem, t, x, kind)
     estimator = _method(method)
@@ -66,9 +63,13 @@ def correct(
     seed = _whole("seed", seed, 0, "any whole number from 0 up")  # type: ignore[assignment]
     chunk = _whole("chunk", chunk, 1, "rows per call, or None")
     hutchinson = _laplacian(laplacian, problem.dim)
+    if not isinstance(with_gradient, bool | np.bool_):
+        raise ArgumentTypeError(
+            f"with_gradient must be True or False, got {brief(with_gradient)}: pass one of the two."
+        )
     if not isinstance(progress, bool) and not callable(progress):
         raise ArgumentTypeError(
-            f"progress must be True, False or a function of (done, total), got {progress!r}: pass one of these."
+            f"progress must be True, False or a function of (done, total), got {brief(progress)}: pass one of these."
         )
 
     with precision(kind):
@@ -87,7 +88,7 @@ def correct(
     value[inside] += tally.value.mean
     value[~inside] = end_value
     stderr[inside] = tally.value.stderr
-    bias[inside] = estimator.bias(defect, tally.increments.mean)
+    bias[inside] = estimator.bias(defect, tally.increments.mean, tally.increments.stderr)
     gradient = gradient_stderr = None
     if with_gradient:
         gradient, gradient_stderr = slope.copy(), np.zeros(xs.shape)
@@ -166,8 +167,8 @@ def _points(
     problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], bool]:
     """(B,), (B, d) in the dtype of the simulation, and whether one point was asked for."""
-    xs, ts = _real("x", x), _real("t", t)
     d, horizon = problem.dim, problem.horizon
+    xs, ts = real_array("x", x, f"({d},) or (B, {d})"), real_array("t", t, "a number or (B,)")
     if xs.ndim not in (1, 2) or xs.shape[-1] != d:
         raise ArgumentError(
             f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim."
@@ -181,7 +182,8 @@ def _points(
     is_scalar = ts.ndim == 0 and xs.ndim == 1
     count = 1 if is_scalar else (len(xs) if xs.ndim == 2 else len(ts))
     if count == 0:
-        raise ArgumentError("x must hold at least one point, got none: pass (d,) or (B, d) with B >= 1.")
+        name, shape = ("x", xs.shape) if xs.ndim == 2 else ("t", ts.shape)
+        raise ArgumentError(f"{name} must hold at least one point, got shape {shape}: pass one point or more.")
     ts, xs = np.broadcast_to(ts, (count,)), np.broadcast_to(xs, (count, d))
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
@@ -191,11 +193,13 @@ def _points(
     bad = np.flatnonzero(~np.isfinite(ts))
     if len(bad):
         raise ArgumentError(f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these points.")
-    ts, xs = ts.astype(dtype), xs.astype(dtype)
-    bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
+    asked = ts
+    with np.errstate(over="ignore"):
+        ts, xs = ts.astype(dtype), xs.astype(dtype)
+        bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
     if len(bad):
         raise ArgumentError(
-            f"t must lie in [0, {horizon:g}], got {ts[bad[0]]:g} at point {listing(bad)}: pass times up to the horizon."
+            f"t must lie in [0, {horizon}], got {asked[bad[0]]} at point {listing(bad)}: pass times up to the horizon."
         )
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
@@ -205,24 +209,12 @@ def _points(
     return ts, xs, is_scalar
 
 
-def _real(argument: str, value: Any) -> NDArray[Any]:
-    try:
-        array = np.asarray(value)
-        if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-            raise TypeError
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"{argument} must be real numbers, got {value!r:.60}: pass an array of floats."
-        ) from error
-
-
 def _method(method: Any) -> AbstractEstimator:
     if isinstance(method, str) and method == "auto":
         return Picard(levels=2, samples=10)
     if not isinstance(method, AbstractEstimator):
         raise ArgumentTypeError(
-            f'method must be "auto" or an estimator, got {method!r}: pass one such as scasml.Picard(levels=2, samples=10).'
+            f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Picard(levels=2, samples=10).'
         )
     return method
 
@@ -231,7 +223,7 @@ def _whole(argument: str, value: Any, least: int, words: str) -> int | None:
     if value is None and argument != "seed":
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ArgumentTypeError(f"{argument} must be a whole number, got {value!r}: pass {words}.")
+        raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: pass {words}.")
     if value < least:
         raise ArgumentError(f"{argument} must be at least {least}, got {value}: pass {words}.")
     return int(value)
@@ -242,7 +234,7 @@ def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:
         return None
     if not isinstance(laplacian, Hutchinson):
         raise ArgumentTypeError(
-            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {laplacian!r}: pick one of the two.'
+            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {brief(laplacian)}: pick one of the two.'
         )
     if laplacian.dims > dim:
         raise ArgumentError(

@@ -28,12 +28,12 @@ def missing_extra(package: str, extra: str, what: str) -> MissingExtraError:
     return MissingExtraError(f"{what} needs {package}, which is not installed: pip install 'scasml[{extra}]'.")
 
 
-def first_line(error: BaseException, limit: int = 160) -> str:
+def first_line(error: BaseException, limit: int = 120) -> str:
     """What another library said first, short enough to quote inside one sentence."""
     text = " ".join(str(error).strip().split("\n")[0].split())
-    text = re.split(r"[.!?] (?=[A-Z])", text)[0]
+    text = re.split(r"[.!?] (?=[A-Z])", text)[0].rstrip(" .:")
     text = text if len(text) <= limit else text[: limit - 3] + "..."
-    return f"{type(error).__name__}: {text}".rstrip(" .:")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def brief(value: Any, limit: int = 60) -> str:

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PRNGKeyArray
 
 from .errors import ArgumentError, ArgumentTypeError
@@ -131,7 +131,7 @@ def _interpret(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, inputs, strict=True))
     for equation in jaxpr.eqns:
-        env.update(zip(equation.outvars, _apply(equation, env), strict=True))
+        env.update(zip(equation.outvars, _apply(equation, env, jaxpr), strict=True))
     return [_value(v, env) for v in jaxpr.outvars]
 
 
@@ -139,7 +139,7 @@ def _value(variable: Any, env: dict[Any, Any]) -> Any:
     return variable.val if isinstance(variable, Literal) else env[variable]
 
 
-def _apply(equation: Any, env: dict[Any, Any]) -> list[Any]:
+def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
     name = equation.primitive.name
     operands = [v for v in equation.invars if not isinstance(v, Literal)]
     moving = [i for i, v in enumerate(equation.invars) if not isinstance(v, Literal) and isinstance(env[v], Ito)]
@@ -150,7 +150,10 @@ def _apply(equation: Any, env: dict[Any, Any]) -> list[Any]:
 
     # The equation as a function of its distinct variables: an operand may stand in it twice, as in x * x.
     variables = list(dict.fromkeys(operands))
-    function = jaxpr_as_fun(ClosedJaxpr(Jaxpr((), variables, equation.outvars, [equation], equation.effects), ()))
+    alone = jaxpr.replace(
+        constvars=[], invars=variables, outvars=equation.outvars, eqns=[equation], effects=equation.effects
+    )
+    function = jaxpr_as_fun(ClosedJaxpr(alone, ()))
     if not moving:
         return list(function(*(env[v] for v in variables)))
     movers = [v for v in variables if isinstance(env[v], Ito)]
@@ -181,8 +184,10 @@ def _apply(equation: Any, env: dict[Any, Any]) -> list[Any]:
 
 
 def _is_matrix_vector(equation: Any) -> bool:
-    (_, batch), (matrix, vector) = equation.params["dimension_numbers"], (v.aval for v in equation.invars)
-    return batch == ((), ()) and matrix.ndim == 2 and vector.ndim == 1 and matrix.dtype == vector.dtype
+    ((axes, _), batch), (matrix, vector) = equation.params["dimension_numbers"], (v.aval for v in equation.invars)
+    return (
+        len(axes) == 1 and batch == ((), ()) and matrix.ndim == 2 and vector.ndim == 1 and matrix.dtype == vector.dtype
+    )
 
 
 def _matrix_vector(matrix: Array, params: dict[str, Any], *parts: Array) -> Ito:
@@ -206,7 +211,7 @@ def _first_order(f: Callable[..., list[Array]], value: Arrays, noise: Arrays, dr
 def _elementwise(f: Callable[[Array], Array], value: Array, noise: Array, drift: Array) -> Ito:
     one = jnp.ones_like(value)
     (out, d1), (_, d2) = jax.jvp(lambda v: jax.jvp(f, (v,), (one,)), (value,), (one,))
-    return Ito(out, d1 * noise, d1 * drift + 0.5 * d2 * jnp.sum(noise * noise, 0))
+    return Ito(out, d1[None] * noise, d1 * drift + 0.5 * d2 * jnp.sum(noise * noise, 0))
 
 
 def _second_order(f: Callable[..., list[Array]], value: Arrays, noise: Arrays, drift: Arrays) -> list[Ito]:
@@ -248,7 +253,7 @@ class Generator(eqx.Module):
         self.directions, self.rotation = columns, None
         if weight is not None and hutchinson is None and columns.shape[1] < law.dim:
             self.rotation, self.directions = np.linalg.qr(columns)
-        self.route = "ito" if self._can_be_followed() else "hessian"
+        self.route = "ito" if _has_forward_mode(surrogate, law.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         if self.route == "hessian":
@@ -293,10 +298,13 @@ class Generator(eqx.Module):
         drift = jnp.sum(jnp.asarray(self.drift, x.dtype) * gradient)
         return value, diffuse_transposed(self.diffusion, gradient), time_derivative + drift + 0.5 * trace
 
-    def _can_be_followed(self) -> bool:
-        t, x = jnp.zeros(()), jnp.zeros((self.dim,))
-        try:
-            jax.eval_shape(lambda t, x: self._by_ito(t, x, jnp.asarray(self.directions[:1], x.dtype)), t, x)
-        except Exception:  # whatever forward mode cannot do: a custom_vjp, a callback with a gradient rule
-            return False
-        return True
+
+def _has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
+    """Whether jvp of jvp can be taken; a custom_vjp, or a callback with no rule, has reverse mode at most."""
+    t, x = jnp.zeros(()), jnp.zeros((dim,))
+    slope = lambda t, x: jax.jvp(surrogate, (t, x), (t, x))[1]
+    try:
+        jax.eval_shape(lambda t, x: jax.jvp(slope, (t, x), (t, x)), t, x)
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    return True

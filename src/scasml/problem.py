@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .errors import ArgumentError, ArgumentTypeError, first_line
+from .errors import ArgumentError, ArgumentTypeError, brief, first_line
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
@@ -134,26 +134,33 @@ class Problem(AbstractLaw):
         reference: Reference | None = None,
     ):
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
-            raise ArgumentTypeError(f"dim must be a whole number, got {dim!r}: pass the number of space dimensions.")
+            raise ArgumentTypeError(
+                f"dim must be a whole number, got {brief(dim)}: pass the number of space dimensions."
+            )
         if dim < 1:
             raise ArgumentError(f"dim must be at least 1, got {dim}: pass the number of space dimensions.")
-        if isinstance(horizon, bool) or not isinstance(horizon, numbers.Real | np.ndarray | jax.Array):
-            raise ArgumentTypeError(f"horizon must be a number, got {horizon!r}: pass the final time T.")
-        if np.ndim(horizon) != 0 or not (math.isfinite(float(horizon)) and float(horizon) > 0):
-            raise ArgumentError(f"horizon must be a positive finite number, got {horizon!r}: pass the final time T.")
+        final = real_array("horizon", horizon, "a number, the final time T")
+        if final.ndim != 0 or not (np.isfinite(final) and final > 0):
+            raise ArgumentError(
+                f"horizon must be a positive finite number, got {brief(horizon)}: pass the final time T."
+            )
         self.dim = int(dim)
-        self.horizon = float(horizon)
+        self.horizon = float(final)
         self.drift = _coefficient("drift", drift, self.dim, "a scalar or (d,)", max_ndim=1)
         self.diffusion = _coefficient("diffusion", diffusion, self.dim, "a scalar, (d,) or (d, d)", max_ndim=2)
         _check_invertible(self.diffusion)
         if not callable(terminal):
             raise ArgumentTypeError(
-                f"terminal must be a function g(x), got {terminal!r}: pass a JAX function of one point."
+                f"terminal must be a function g(x), got {brief(terminal)}: pass a JAX function of one point."
             )
         if nonlinearity is not None and not callable(nonlinearity):
             raise ArgumentTypeError(
-                f"nonlinearity must be a function F(t, x, u, z), got {nonlinearity!r}: "
+                f"nonlinearity must be a function F(t, x, u, z), got {brief(nonlinearity)}: "
                 "pass a JAX function of one point, or leave it out for a linear problem."
+            )
+        if reference is not None and not isinstance(reference, Reference):
+            raise ArgumentTypeError(
+                f"reference must be a scasml.Reference, got {brief(reference)}: pass one, or leave it out."
             )
         self.terminal_fn = terminal
         self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else nonlinearity
@@ -186,16 +193,41 @@ class Problem(AbstractLaw):
             raise ArgumentError(
                 f"problem {self.name!r} has no reference solution: pass reference= to Problem to give it one."
             )
-        xs = np.asarray(x, np.float64)
+        ts, xs = real_array("t", t, "a number or (B,)"), real_array("x", x, "(d,) or (B, d)")
         if xs.ndim not in (1, 2) or xs.shape[-1] != self.dim:
             raise ArgumentError(
                 f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: pass points of the problem."
             )
-        batch = np.broadcast_shapes(np.shape(t), xs.shape[:-1])
-        ts = np.broadcast_to(np.asarray(t, np.float64), batch).reshape(-1)
+        try:
+            batch = np.broadcast_shapes(ts.shape, xs.shape[:-1])
+        except ValueError as error:
+            raise ArgumentError(
+                f"t and x must agree, got shapes {ts.shape} and {xs.shape}: pass one time per point, or one number."
+            ) from error
+        ts = np.broadcast_to(ts, batch).reshape(-1)
         xs = np.broadcast_to(xs, (*batch, self.dim)).reshape(-1, self.dim)
         values = np.asarray(self.reference.value(ts, xs), np.float64).reshape(batch)
         return values if batch else values[()]
+
+
+def require_law(problem: Any) -> None:
+    if not isinstance(problem, AbstractLaw):
+        raise ArgumentTypeError(
+            f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
+        )
+
+
+def real_array(argument: str, value: Any, expected: str) -> NDArray[np.float64]:
+    """Numbers as float64. NumPy alone would take text and booleans, and drop an imaginary part with a warning."""
+    try:
+        # A Fraction is a number to Python and an object to NumPy.
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        array = np.asarray(float(value) if is_number else value)
+        if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+            raise TypeError
+        return array.astype(np.float64)
+    except Exception as error:  # ragged lists, tracers, whatever an array of another library refuses
+        raise ArgumentTypeError(f"{argument} must be {expected}, got {brief(value)}: pass real numbers.") from error
 
 
 def check_scalar_function(argument: str, signature: str, function: Callable[..., Any], *inputs: Any) -> None:
@@ -245,16 +277,13 @@ def _coefficient(argument: str, value: Any, dim: int, allowed: str, max_ndim: in
         raise ArgumentTypeError(
             f"{argument} is a function, and this version takes constant coefficients only: pass {allowed}, or fold the rest into the nonlinearity."
         )
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"{argument} must be {allowed}, got {value!r}: pass real numbers.") from error
+    array = real_array(argument, value, allowed)
     if array.ndim > max_ndim or any(n != dim for n in array.shape):
         raise ArgumentError(
             f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim."
         )
     if not np.all(np.isfinite(array)):
-        raise ArgumentError(f"{argument} must be finite, got {value!r}: remove the NaN or infinite entries.")
+        raise ArgumentError(f"{argument} must be finite, got {brief(value)}: remove the NaN or infinite entries.")
     return array
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ArgumentError, FileError, first_line, missing_extra
+from .errors import ArgumentError, ArgumentTypeError, FileError, brief, first_line, missing_extra
 
 Columns = dict[str, NDArray[Any]]
 
 
 def read_points(path: str | Path, dim: int, t: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
     """Times (B,) and points (B, dim) from a file of rows t, x1, ..., xd; with `t` given, of rows x1, ..., xd."""
-    path = Path(path)
+    path = _path("points", path)
     if not path.is_file():
         raise FileError(f"points: there is no file {str(path)!r}: check the path.")
     suffix = path.suffix.lower()
@@ -27,25 +27,36 @@ def read_points(path: str | Path, dim: int, t: float | None = None) -> tuple[NDA
     width = dim + (t is None)
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
         columns = f"t, x1, ..., x{dim}" if t is None else f"x1, ..., x{dim}"
-        hint = (
-            " (or pass --t for points without a time column)"
-            if t is None and rows.ndim == 2 and rows.shape[1] == dim
-            else ""
-        )
+        no_time = t is None and rows.ndim == 2 and rows.shape[1] == dim
+        hint = ", or pass --t for points without a time column" if no_time else ""
         raise FileError(
-            f"points: {str(path)!r} must hold rows of {width} numbers, {columns}, got shape {rows.shape}{hint}."
+            f"points: {str(path)!r} must hold rows of {width} numbers, {columns}, got shape {rows.shape}: save one row per point{hint}."
         )
     return (rows[:, 0], rows[:, 1:]) if t is None else (np.full(len(rows), t), rows)
 
 
+def _path(argument: str, path: Any) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"{argument} must be a path, got {brief(path)}: pass a str or a pathlib.Path."
+        ) from error
+
+
 def _read_npy(path: Path) -> NDArray[Any]:
     try:
-        rows = np.load(path, allow_pickle=False)
-        return np.asarray(rows, np.float64)
-    except (ValueError, TypeError, OSError, EOFError) as error:
+        with path.open("rb") as file:
+            rows = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # rubbish can raise anything, a MemoryError among them
         raise FileError(
             f"points: {str(path)!r} is not a .npy array of numbers ({first_line(error)}): save one with numpy.save."
         ) from error
+    if rows.dtype.kind not in "fiu":
+        raise FileError(
+            f"points: {str(path)!r} must hold real numbers, got {rows.dtype!s:.60}: save floats with numpy.save."
+        )
+    return rows.astype(np.float64)
 
 
 def _read_csv(path: Path) -> NDArray[Any]:
@@ -63,14 +74,14 @@ def _read_csv(path: Path) -> NDArray[Any]:
         bad = [cell for cell in row if not _is_number(cell)]
         if bad:
             raise FileError(
-                f"points: line {number} of {str(path)!r} holds {bad[0]!r}, which is not a number: mend that line."
+                f"points: line {number} of {str(path)!r} holds {brief(bad[0])}, which is not a number: mend that line."
             )
         if rows and len(row) != len(rows[0]):
             raise FileError(
                 f"points: line {number} of {str(path)!r} has {len(row)} numbers and the lines before it {len(rows[0])}: mend that line."
             )
         rows.append([float(cell) for cell in row])
-    return np.asarray(rows, np.float64).reshape(len(rows), -1)
+    return np.asarray(rows, np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
 
 
 def _is_number(cell: str) -> bool:
@@ -83,11 +94,13 @@ def _is_number(cell: str) -> bool:
 
 def check_writable(path: str | Path) -> None:
     """Refuse a destination before the work is done, not after."""
-    path = Path(path)
+    path = _path("output", path)
     if path.suffix.lower() not in (".csv", ".npy", ".npz"):
         raise FileError(
             f"output: cannot write {str(path)!r}, whose ending is {path.suffix!r}: name a .csv, .npy or .npz file."
         )
+    if path.is_dir():
+        raise FileError(f"output: cannot write {str(path)!r}, which is a folder: name a file.")
     if not path.absolute().parent.is_dir():
         raise FileError(f"output: there is no folder {str(path.absolute().parent)!r}: make it first.")
 
@@ -95,11 +108,22 @@ def check_writable(path: str | Path) -> None:
 def write(path: str | Path, columns: Columns) -> None:
     check_writable(path)
     path = Path(path)
+    try:
+        _write(path, {name: c.astype(str) if c.dtype == object else c for name, c in columns.items()})
+    except OSError as error:
+        raise FileError(
+            f"output: writing {str(path)!r} failed with {first_line(error)}: mend that, or name another file."
+        ) from error
+
+
+def _write(path: Path, columns: Columns) -> None:
     suffix = path.suffix.lower()
-    if suffix == ".npz":
-        np.savez(path, **columns)  # type: ignore[arg-type]
-    elif suffix == ".npy":
-        np.save(path, _records(columns))
+    if suffix in (".npy", ".npz"):
+        with path.open("wb") as file:  # by its name alone NumPy would make A.NPY into A.NPY.npy
+            if suffix == ".npz":
+                np.savez(file, **columns)  # type: ignore[arg-type]
+            else:
+                np.save(file, _records(columns), allow_pickle=False)
     else:
         flat = _flatten(columns)
         with path.open("w", newline="", encoding="utf-8") as file:

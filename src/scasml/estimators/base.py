@@ -53,5 +53,5 @@ class AbstractEstimator(eqx.Module):
         """What one replicate evaluates and draws."""
 
     @abc.abstractmethod
-    def bias(self, law: AbstractLaw, increments: NDArray[Any]) -> NDArray[Any]:
-        """A size for the bias, from the mean increments (B, levels); NaN where it cannot be told."""
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], stderr: NDArray[Any]) -> NDArray[Any]:
+        """A size for the bias, from the mean increments (B, levels) and their standard errors; NaN where it cannot be told."""

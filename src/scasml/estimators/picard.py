@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError, brief
 from ..paths import gaussian_jump
 from ..problem import AbstractLaw, Solution, diffuse_transposed, undiffuse_transposed
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
@@ -61,28 +61,31 @@ class Picard(AbstractEstimator):
     ):
         self.levels = _positive("levels", levels)
         self.samples = _positive("samples", samples)
-        if gradient not in ("pathwise", "weights"):
-            raise ArgumentError(f'gradient must be "pathwise" or "weights", got {gradient!r}: pick one of the two.')
+        if not (isinstance(gradient, str) and gradient in ("pathwise", "weights")):
+            raise ArgumentError(
+                f'gradient must be "pathwise" or "weights", got {brief(gradient)}: pick one of the two.'
+            )
+        if not (isinstance(time, str) and time in ("full-history", "quadrature")):
+            raise ArgumentError(f'time must be "full-history" or "quadrature", got {brief(time)}: pick one of the two.')
         self.gradient = gradient
-        self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "positive")
+        self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "above 0")
         if time == "full-history":
             if nodes is not None:
                 raise ArgumentError(
-                    f'nodes applies to time="quadrature" only, got nodes={nodes!r}: leave it out, or change time.'
+                    f'nodes applies to time="quadrature" only, got nodes={brief(nodes)}: leave it out, or change time.'
                 )
             default = 0.0 if gradient == "pathwise" else 0.5
             exponent = default if time_exponent is None else time_exponent
             self.time_law = FullHistory(exponent=_number("time_exponent", exponent, lambda a: 0 <= a < 1, "in [0, 1)"))
-        elif time == "quadrature":
+        else:
             if time_exponent is not None:
                 raise ArgumentError(
-                    f'time_exponent applies to time="full-history" only, got {time_exponent!r}: leave it out, or change time.'
+                    f'time_exponent applies to time="full-history" only, got {brief(time_exponent)}: leave it out, or change time.'
                 )
             self.time_law = GaussLegendre(nodes=_positive("nodes", 3 if nodes is None else nodes))
-        else:
-            raise ArgumentError(f'time must be "full-history" or "quadrature", got {time!r}: pick one of the two.')
         # Streams are told apart by a 31-bit index of level and sample.
-        if 4 * (self.levels + 1) * self.samples**self.levels * self.time_law.nodes >= 2**31:
+        too_many = self.levels * math.log2(self.samples) > 31  # said before the power is formed: it may fill the memory
+        if too_many or 4 * (self.levels + 1) * self.samples**self.levels * self.time_law.nodes >= 2**31:
             raise ArgumentError(
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
@@ -201,13 +204,22 @@ class Picard(AbstractEstimator):
             total += (one + inner).times(self.samples ** (n - l) * self.time_law.nodes)
         return total
 
-    def bias(self, law: AbstractLaw, increments: NDArray[Any]) -> NDArray[Any]:
-        """The size of the last level's increment, E U_n - E U_{n-1}: what is left out is smaller if the iteration contracts by half."""
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], stderr: NDArray[Any]) -> NDArray[Any]:
+        """What the levels not taken would add, from those taken.
+
+        The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is
+        left out is about q/(1-q) of the last; with q > 1/2, or two levels only, all of it is reported.
+        """
         if law.is_linear:
             return np.zeros(increments.shape[:-1])
         if self.levels == 1:
             return np.full(increments.shape[:-1], np.nan)
-        return np.abs(increments[..., -1])
+        last = np.abs(increments[..., -1]) + np.nan_to_num(stderr[..., -1])
+        if self.levels == 2:
+            return last
+        before = np.abs(increments[..., -2])
+        q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
+        return last * q / (1 - q)
 
 
 def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Iterator[PRNGKeyArray]:
@@ -230,7 +242,7 @@ def _tile(count: int, most: int) -> int:
 
 def _positive(argument: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ArgumentTypeError(f"{argument} must be a whole number, got {value!r}: pass an int of at least 1.")
+        raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: pass an int of at least 1.")
     if value < 1:
         raise ArgumentError(f"{argument} must be at least 1, got {value}: pass a positive number.")
     return int(value)
@@ -238,7 +250,7 @@ def _positive(argument: str, value: Any) -> int:
 
 def _number(argument: str, value: Any, allowed: Callable[[float], bool], words: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ArgumentTypeError(f"{argument} must be a number, got {value!r}: pass a float {words}.")
+        raise ArgumentTypeError(f"{argument} must be a number, got {brief(value)}: pass a float {words}.")
     if not (math.isfinite(value) and allowed(float(value))):
-        raise ArgumentError(f"{argument} must be {words}, got {value}: pass a number {words}.")
+        raise ArgumentError(f"{argument} must be finite and {words}, got {value}: pass a number {words}.")
     return float(value)

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..problem import AbstractLaw, check_scalar_function
+from ..errors import ArgumentError, ArgumentTypeError, brief
+from ..problem import AbstractLaw, check_scalar_function, require_law
 from .base import AbstractSurrogate as AbstractSurrogate
 from .callables import FirstLayer, Function, evaluate
 
@@ -21,19 +21,20 @@ def wrap(model: Any, problem: AbstractLaw, *, inputs: str | None = None) -> Abst
     model(v) with v = (t, x) joined into one vector of d + 1 numbers; `"xt"` with the time last.
     An `eqx.nn.MLP` or `eqx.nn.Sequential` takes one vector, and then the order must be said.
     """
+    require_law(problem)
     if not callable(model):
         raise ArgumentTypeError(
             f"surrogate must be a function u(t, x) or a network, got {type(model).__name__}: pass something that can be called at one point."
         )
-    if inputs is not None and inputs not in _INPUTS:
+    if inputs is not None and not (isinstance(inputs, str) and inputs in _INPUTS):
         raise ArgumentError(
-            f"inputs must be one of {', '.join(map(repr, _INPUTS))}, got {inputs!r}: say how the model is called."
+            f"inputs must be one of {', '.join(map(repr, _INPUTS))}, got {brief(inputs)}: say how the model is called."
         )
     is_network = isinstance(model, eqx.nn.MLP | eqx.nn.Sequential)
     if is_network and inputs not in ("tx", "xt"):
         raise ArgumentError(
             f"inputs must say the order for an eqx.nn.{type(model).__name__}, which takes one vector of {problem.dim + 1} numbers, "
-            f'got {inputs!r}: pass inputs="tx" for (t, x) or inputs="xt" for (x, t).'
+            f'got {inputs!r}: give surrogates.wrap inputs="tx" for (t, x) or inputs="xt" for (x, t).'
         )
     how = inputs or "t, x"
     t, x = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((problem.dim,), jnp.float32)

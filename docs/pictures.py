@@ -1,0 +1,29 @@
+"""Makes the pictures of the README and the docs: python docs/pictures.py."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import scasml
+
+
+def main() -> None:
+    matplotlib.use("Agg")
+    problem = scasml.problems.burgers(dim=20)
+
+    def spoiled(t, x):
+        phase = t + jnp.sum(x)
+        return 1 / (1 + jnp.exp(-0.95 * phase)) + 0.02 * jnp.sin(3 * x[0])
+
+    rng = np.random.default_rng(0)
+    t, x = rng.uniform(0, 0.4, 60), rng.uniform(-0.5, 0.5, (60, 20))
+    answer = scasml.correct(problem, spoiled, t, x, replicates=16)
+    ax = answer.plot()
+    ax.set_title("Burgers, d = 20: a spoiled surrogate, corrected with 16 replicates")
+    ax.figure.savefig(Path(__file__).parent / "images" / "correct.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

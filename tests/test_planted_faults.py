@@ -1,0 +1,116 @@
+"""The oracles of test_picard.py, each seen to fail on a planted fault: an oracle that cannot fail proves nothing."""
+
+import jax.numpy as jnp
+import pytest
+
+import test_picard as oracle
+from scasml import Picard
+from scasml.defect import Defect
+from scasml.estimators import picard
+from scasml.generator import Generator
+from scasml.paths import Jump
+from scasml.problem import Problem
+from scasml.times import FullHistory
+
+pytestmark = pytest.mark.slow
+
+
+def must_fail(check, *args):
+    with pytest.raises(AssertionError):
+        check(*args)
+
+
+@pytest.fixture
+def wrong_sign(monkeypatch):
+    right = Defect.source
+    monkeypatch.setattr(Defect, "source", lambda self, t, x, key: -right(self, t, x, key))
+
+
+@pytest.fixture
+def forgotten_subtraction(monkeypatch):
+    """The fault of two public codes: at l = 1 nothing is subtracted."""
+    monkeypatch.setattr(Problem, "difference", lambda self, t, x, new, old: self.nonlinearity(t, x, *new))
+
+
+@pytest.fixture
+def wrong_weight(monkeypatch):
+    """The fault of the paper's public code: xi / (T - t) instead of xi / sqrt(T - t)."""
+    right = picard.gaussian_jump
+
+    def jump(law, key, s, x, duration):
+        x, weight = right(law, key, s, x, duration)
+        return Jump(x, weight / jnp.sqrt(duration))
+
+    monkeypatch.setattr(picard, "gaussian_jump", jump)
+
+
+@pytest.fixture
+def reused_key(monkeypatch):
+    """Every level of a call draws from the same streams."""
+    right = picard._streams
+    monkeypatch.setattr(picard, "_streams", lambda key, n, level, i, count: right(key, n, 0, i, count))
+
+
+@pytest.fixture
+def wrong_time_weight(monkeypatch):
+    right = FullHistory.draw
+
+    def draw(self, key, node, s, horizon):
+        duration, w = right(self, key, node, s, horizon)
+        return duration, 1.05 * w
+
+    monkeypatch.setattr(FullHistory, "draw", draw)
+
+
+@pytest.fixture
+def wrong_trace(monkeypatch):
+    right = Generator.__call__
+
+    def call(self, t, x, key):
+        u, z, moved = right(self, t, x, key)
+        return u, z, 1.01 * moved
+
+    monkeypatch.setattr(Generator, "__call__", call)
+
+
+@pytest.mark.usefixtures("wrong_sign")
+def test_wrong_sign():
+    must_fail(oracle.check_linear_unbiased)
+    must_fail(oracle.check_perturbation_recovered)
+
+
+@pytest.mark.usefixtures("forgotten_subtraction")
+def test_forgotten_subtraction():
+    must_fail(oracle.check_perturbation_recovered)
+
+
+@pytest.mark.usefixtures("wrong_weight")
+def test_wrong_weight():
+    must_fail(oracle.check_linear_unbiased, "weights")
+
+
+@pytest.mark.usefixtures("reused_key")
+def test_reused_key():
+    must_fail(oracle.check_streams_independent)
+
+
+@pytest.mark.usefixtures("wrong_time_weight")
+def test_wrong_time_weight():
+    must_fail(oracle.check_time_laws_agree)
+    must_fail(oracle.check_linear_unbiased)
+
+
+@pytest.mark.usefixtures("wrong_trace")
+def test_wrong_trace():
+    must_fail(oracle.check_exact_surrogate, Picard(2, 4))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("fault", ["forgotten_subtraction", "wrong_weight", "reused_key", "wrong_time_weight"])
+def test_literal_recursion_sees_it(fault, request):
+    problem, _ = oracle.manufactured()
+    expected = oracle.literal_picard  # the literal recursion does not go through the rooms patched below
+    request.getfixturevalue(fault)
+    assert oracle.literal_picard is expected
+    options = {} if fault != "wrong_weight" else {"gradient": "weights"}
+    must_fail(oracle.TestLiteral.check, problem, None, 2, 2, options)

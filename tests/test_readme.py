@@ -1,0 +1,21 @@
+"""Every Python block of the README runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8"), re.DOTALL
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: re.search(r"dim=\S+", block).group())
+def test_block(block, capsys):
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_there_are_blocks():
+    assert len(BLOCKS) == 3
