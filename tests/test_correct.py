@@ -90,7 +90,7 @@ class TestNothingElseMatters:
         """Set for this thread, and set for the process."""
         with jax.enable_x64(True):
             check_same_bits(answer(), correct())
-        before = jax.config.read("jax_enable_x64")
+        before = jax.config.jax_enable_x64
         jax.config.update("jax_enable_x64", not before)
         try:
             check_same_bits(answer(), correct())

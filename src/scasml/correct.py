@@ -74,7 +74,7 @@ def correct(
 
     with precision(kind):
         law = cast(problem, kind)
-        model = None if surrogate is None else cast(wrap(surrogate, problem), kind)
+        model = None if surrogate is None else wrap(cast(surrogate, kind), problem)
         defect = law if model is None else Defect(law, model, hutchinson)
         base, slope = (np.zeros(len(ts)), np.zeros(xs.shape)) if model is None else surrogate_at(model, ts, xs)
         inside = ts < kind.type(problem.horizon)
@@ -129,7 +129,7 @@ class _Tally:
         self.done = 0
         self.value = Moments.empty((points,))
         self.gradient = Moments.empty((points, dim if with_gradient else 0))
-        self.increments = Moments.empty((points, 0))
+        self.increments = Moments.empty((points, estimator.increments))
 
     def run(
         self, budget: Budget, t: NDArray[Any], x: NDArray[Any], seed: int, chunk: int | None, report: Report | None
@@ -148,8 +148,6 @@ class _Tally:
             self.done += more
 
     def _add(self, where: slice, rows: Any) -> None:
-        if self.increments.mean.shape[1] != rows.increments.shape[1]:
-            self.increments = Moments.empty((len(self.value.mean), rows.increments.shape[1]))
         with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
             self.value.update(where, rows.value)
             self.increments.update(where, rows.increments)

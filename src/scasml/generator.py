@@ -23,6 +23,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .errors import ArgumentError, ArgumentTypeError
 from .problem import AbstractLaw, Coefficient, diffuse_transposed
+from .structure import once_per_structure
 from .surrogates.base import AbstractSurrogate
 
 
@@ -299,6 +300,7 @@ class Generator(eqx.Module):
         return value, diffuse_transposed(self.diffusion, gradient), time_derivative + drift + 0.5 * trace
 
 
+@once_per_structure
 def _has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
     """Whether jvp of jvp can be taken; a custom_vjp, or a callback with no rule, has reverse mode at most."""
     t, x = jnp.zeros(()), jnp.zeros((dim,))

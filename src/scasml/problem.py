@@ -164,8 +164,8 @@ class Problem(AbstractLaw):
             )
         self.terminal_fn = terminal
         self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else nonlinearity
-        scalar = jax.ShapeDtypeStruct((), jnp.float32)
-        vector = jax.ShapeDtypeStruct((self.dim,), jnp.float32)
+        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        vector = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
         check_scalar_function("terminal", "terminal(x)", terminal, vector)
         self.uses_u, self.uses_z = False, False
         if nonlinearity is not None:

@@ -24,7 +24,7 @@ class Moments:
         """Chan's formula. Where one side is empty the other is returned bit for bit."""
         count = self.count + other.count
         share = np.divide(other.count, count, out=np.zeros_like(count), where=count > 0)
-        delta = other.mean - self.mean
+        delta = np.subtract(other.mean, self.mean, out=np.zeros_like(count), where=(self.count > 0) & (other.count > 0))
         mean = np.where(self.count > 0, self.mean + delta * share, other.mean)
         squares = self.squares + other.squares + delta**2 * self.count * share
         return Moments(count, mean, squares)

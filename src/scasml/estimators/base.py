@@ -44,6 +44,11 @@ class Evaluations(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
+    @property
+    @abc.abstractmethod
+    def increments(self) -> int:
+        """How many increments a replicate reports."""
+
     @abc.abstractmethod
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
         """One estimate of u(t, x), and of its gradient if asked for, from the stream `key`."""

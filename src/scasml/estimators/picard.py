@@ -90,6 +90,10 @@ class Picard(AbstractEstimator):
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
 
+    @property
+    def increments(self) -> int:
+        return self.levels + 1
+
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
         terms = self._terms(law, self.levels, key, t, x, gradient)
         increments = jnp.stack([term.u for term in terms])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from ..errors import ArgumentError, ArgumentTypeError, brief
 from ..problem import AbstractLaw, check_scalar_function, require_law
+from ..structure import ByIdentity, once_per_structure
 from .base import AbstractSurrogate as AbstractSurrogate
 from .callables import FirstLayer, Function, evaluate
 
@@ -37,15 +38,21 @@ def wrap(model: Any, problem: AbstractLaw, *, inputs: str | None = None) -> Abst
             f'got {inputs!r}: give surrogates.wrap inputs="tx" for (t, x) or inputs="xt" for (x, t).'
         )
     how = inputs or "t, x"
-    t, x = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((problem.dim,), jnp.float32)
-    # The model's own output is checked, before it is reshaped to a scalar.
-    check_scalar_function("surrogate", "u(t, x)", lambda t, x: evaluate(model, how, t, x), t, x)
+    model = _hashable(model)
+    _check(model, how, problem.dim)
     if isinstance(model, AbstractSurrogate):
         return model
     first = model.layers[0] if is_network and len(model.layers) else None
     if isinstance(first, eqx.nn.Linear) and first.weight.ndim == 2:
         return FirstLayer(model, time_first=how == "tx")
-    return Function(_hashable(model), how)
+    return Function(model, how)
+
+
+@once_per_structure
+def _check(model: Any, how: str, dim: int) -> None:
+    """One number at one point: the model's own output, before it is reshaped to a scalar."""
+    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
+    check_scalar_function("surrogate", "u(t, x)", lambda t, x: evaluate(model, how, t, x), t, x)
 
 
 def _hashable(model: Any) -> Any:
@@ -55,7 +62,7 @@ def _hashable(model: Any) -> Any:
     try:
         hash(model)
     except TypeError:
-        return lambda *args: model(*args)
+        return ByIdentity(model)
     return model
 
 

@@ -1,0 +1,52 @@
+"""Checks of the user's functions run once per structure, as traces under jit do: the same model is not called again."""
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+T = TypeVar("T")
+REMEMBERED = 512
+
+
+def once_per_structure(function: Callable[..., T]) -> Callable[..., T]:
+    """Remember the result by what jit would key on: the tree, its static leaves, and shapes and dtypes of its arrays."""
+    results: OrderedDict[Hashable, T] = OrderedDict()
+
+    @functools.wraps(function)
+    def remembered(*args: Any) -> T:
+        leaves, tree = jax.tree.flatten(args)
+        is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)
+        key = (tree, jnp.result_type(float), *((a.shape, a.dtype) if is_array(a) else (type(a), a) for a in leaves))
+        try:
+            if key not in results:
+                results[key] = function(*args)
+                if len(results) > REMEMBERED:
+                    results.popitem(last=False)
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            return function(*args)
+        return results[key]
+
+    return remembered
+
+
+class ByIdentity:
+    """A callable that cannot be hashed, made to compare by identity."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.function is other.function
+
+    def __hash__(self) -> int:
+        return id(self.function)
