@@ -135,17 +135,15 @@ def _bias_words(bias: float) -> str:
 def _one_line(answer: Correction) -> str:
     half = float(answer._half_width(0.95))
     digits = _digits(half, float(answer.value))
-    bar = f"+- {half:.{digits}f} (95 %)" if np.isfinite(half) else "with no error bar from one replicate"
-    parts = [f"u = {answer.value:.{digits}f} {bar}", _bias_words(float(answer.bias))]
+    if answer.status == NOT_FINITE:
+        parts = [f"u = {answer.value} (not finite: the surrogate or the simulation returned NaN or infinity here)"]
+    elif np.isfinite(half):
+        parts = [f"u = {answer.value:.{digits}f} +- {half:.{digits}f} (95 %)", _bias_words(float(answer.bias))]
+    else:
+        parts = [f"u = {answer.value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias))]
     if answer.has_surrogate:
         parts.append(f"surrogate {answer.surrogate_value:.{digits}f}")
-    parts += [f"{int(answer.replicates)} replicates", f"{answer.cost.seconds:.1f} s"]
-    line = ", ".join(parts)
-    return (
-        line
-        if answer.status != NOT_FINITE
-        else f"{line} [not finite: the surrogate or the simulation returned NaN or infinity here]"
-    )
+    return ", ".join([*parts, f"{int(answer.replicates)} replicates", f"{answer.cost.seconds:.1f} s"])
 
 
 def _table(answer: Correction, shown: int = 6) -> str:
