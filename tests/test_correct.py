@@ -18,6 +18,7 @@ from scipy import stats
 import scasml
 from helpers import heat, manufactured, rough
 from scasml import Picard
+from scasml.budget import Budget
 from scasml.defect import Defect
 from scasml.engine import run_replicates
 from scasml.precision import cast
@@ -168,6 +169,11 @@ class TestReplicates:
         assert "one second" in str(free)
         assert free.cost.seconds > 0.3
         assert "5 replicates" in answer().stopped
+
+    def test_at_least_two_however_slow(self):
+        free = Budget(None)
+        assert [free.proceed(0, 0.0), free.proceed(1, 99.0)] == [2, 1]
+        assert free.proceed(2, 99.0) <= 0
 
 
 class TestShapes:

@@ -267,6 +267,7 @@ FUNCTIONS = {
     "solved": solved,
     "stopped": stopped,
     "sort": lambda t, x: jnp.sort(x) @ jnp.arange(4.0) ** 2 * t + jnp.median(x) ** 2,
+    "quotients": lambda t, x: jnp.sum(1 / (2 + x)) + jnp.sum(x / 3) * t + jnp.sum(t / (1 + x**2)) + jnp.sum(x % 0.3),
     "where": lambda t, x: jnp.sum(jnp.where(x > t, x**3, jnp.cos(x) * t)),
     "logsumexp": lambda t, x: jax.nn.logsumexp(x * t) * jax.nn.softmax(x)[0],
     "norm": lambda t, x: jnp.linalg.norm(x - t) * jnp.linalg.norm(x, 1),
@@ -426,6 +427,7 @@ class TestHutchinson:
         function, options = self.MODELS[model]()
         surrogate = wrap(function, problem, **options)
         pair = [Generator(problem, surrogate, h) for h in (None, Hutchinson(DIM))]
-        one, other = jit(lambda t, x: [g(t, x, jax.random.key(11)) for g in pair])(T, X)
+        keys = jax.random.split(jax.random.key(11), 8)
+        one, other = jit(lambda t, x: [jax.vmap(lambda key, g=g: g(t, x, key))(keys) for g in pair])(T, X)
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
