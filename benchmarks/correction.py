@@ -60,9 +60,9 @@ def measure(dim: int) -> None:
     sides, compile_seconds = {}, {}
     for name, (method, gradient, differentiated) in kinds.items():
         start = time.perf_counter()
-        local._replicates.lower(law, method, gradient, items, np.int32(1)).compile()
+        local._replicates.lower(law, law.surrogate, method, gradient, items, np.int32(1)).compile()
         compile_seconds[name] = time.perf_counter() - start
-        sides[name] = lambda m=method, g=gradient: local._replicates(law, m, g, items, np.int32(ITEMS))
+        sides[name] = lambda m=method, g=gradient: local._replicates(law, law.surrogate, m, g, items, np.int32(ITEMS))
         sides[f"{name}: residuals"] = lambda d=differentiated: residuals_alone(law, ts, xs, d)
     seconds = cpu_seconds(sides, rounds=5)
     plain = seconds["weights: residuals"]

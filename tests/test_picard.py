@@ -313,3 +313,35 @@ def test_casting_keeps_the_answer():
     )
     assert abs(single.value - double.value) < SIGMAS * np.hypot(single.stderr, double.stderr)
     assert cast(problem, np.dtype("float32")).drift.dtype == np.float32
+
+
+def test_bias_is_unknown_where_the_increments_do_not_show_it():
+    """A quadrature in time and a clip both bias even a linear problem."""
+    problem, _ = heat()
+    zero = np.zeros((1, 2))
+    assert np.isnan(Picard(1, 2, time="quadrature").bias(problem, zero, zero)).all()
+    assert np.isnan(Picard(1, 2, threshold=0.1).bias(problem, zero, zero)).all()
+    assert (Picard(1, 2).bias(problem, zero, zero) == 0).all()
+
+
+def test_bias_extrapolates_from_the_last_two_increments():
+    problem, _ = manufactured()
+    increments, stderr = np.array([[9.0, 9.0, 0.4, 0.1]]), np.zeros((1, 4))
+    np.testing.assert_allclose(Picard(3, 2).bias(problem, increments, stderr), 0.1 * 0.25 / 0.75)
+    np.testing.assert_allclose(Picard(3, 2).bias(problem, increments[:, [0, 1, 3, 2]], stderr), 0.4)
+    np.testing.assert_allclose(Picard(2, 2).bias(problem, increments[:, :3], stderr[:, :3]), 0.4)
+
+
+def test_a_steep_time_exponent_stays_finite():
+    problem, _ = heat()
+    method = Picard(1, 3000, gradient="weights", time_exponent=0.9)
+    answer = scasml.correct(problem, None, 0.1, np.zeros(3), method=method, replicates=2)
+    assert np.isfinite(answer.gradient).all()
+
+
+def test_pathwise_gradient_does_not_go_through_an_ill_conditioned_sigma():
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
+    sigma = rotation @ np.diag(np.logspace(0, -6, 5)) @ rotation.T
+    problem = scasml.Problem(dim=5, horizon=1.0, diffusion=sigma, terminal=jnp.sum)
+    answer = scasml.correct(problem, None, 0.0, np.ones(5), method=Picard(1, 2), replicates=2)
+    np.testing.assert_array_equal(answer.gradient, np.ones(5))

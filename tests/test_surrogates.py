@@ -1,5 +1,6 @@
 """Surrogates: every way in gives the model's own values, and a model is traced once."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,3 +207,46 @@ class TestTraces:
         problem, _ = heat(dim=DIM)
         values = [scasml.correct(problem, Unhashable(s), problem.horizon, X).surrogate_value for s in (1.0, 2.0, 1.0)]
         assert values[0] == values[2] != values[1]
+
+
+class TestTraps:
+    def test_a_subclass_of_a_network_keeps_its_own_call(self):
+        class Hard(eqx.nn.MLP):
+            def __call__(self, v):
+                return v[0] * super().__call__(0.5 * v)
+
+        model = Hard(DIM + 1, 1, 4, 2, activation=jnp.tanh, key=jax.random.key(0))
+        surrogate = wrap(model, PROBLEM, inputs="tx")
+        joined = jnp.concatenate([jnp.array([0.3]), jnp.ones(DIM)])
+        np.testing.assert_array_equal(surrogate(jnp.asarray(0.3), jnp.ones(DIM)), model(joined)[0])
+
+    def test_no_reverse_mode_is_refused(self):
+        endless = lambda t, x: jax.lax.while_loop(lambda c: c < 3.0, lambda c: c + jnp.sum(x) ** 2 + 1, 0.0)
+        with pytest.raises(scasml.ScasmlError, match="reverse mode"):
+            wrap(endless, PROBLEM)
+
+    def test_a_closure_that_changed_never_splits_surrogate_from_correction(self):
+        """jit remembers the old weights in one program and reads the new ones in another; an answer mixes no two."""
+        problem = scasml.Problem(dim=2, horizon=1.0, terminal=jnp.sum)
+        weight = {"a": 1.0}
+        u = lambda t, x: weight["a"] * (jnp.sum(x) + 1)
+        for samples in (4, 5):
+            answer = scasml.correct(problem, u, 0.0, np.ones(2), method=scasml.Picard(1, samples), replicates=200)
+            assert answer.surrogate_value == weight["a"] * 3
+            assert abs(answer.value - 2.0) < 6 * answer.stderr + 1e-6  # 9e-9
+            weight["a"] = 5.0
+
+    def test_a_defect_wraps_a_function(self):
+        assert scasml.Defect(PROBLEM, lambda t, x: jnp.sum(x)).generator.route == "ito"
+
+    def test_an_unhashable_terminal(self):
+        @dataclasses.dataclass
+        class Payoff:
+            strike: float
+
+            def __call__(self, x):
+                return jnp.sum(x) - self.strike
+
+        problem = scasml.Problem(dim=2, horizon=1.0, terminal=Payoff(1.0))
+        answer = scasml.correct(problem, None, 0.5, np.ones(2), method=scasml.Picard(1, 4), replicates=2)
+        assert np.isfinite(answer.value)

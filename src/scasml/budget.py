@@ -17,7 +17,7 @@ class Budget(NamedTuple):
         if done < 2:
             return 2 - done
         left = (DEFAULT_SECONDS - seconds) / max(seconds, 1e-3) * done
-        return min(done, int(left))  # at most doubling: the early rounds time badly
+        return max(0, min(done, int(left)))  # at most doubling: the early rounds time badly
 
     def __str__(self) -> str:
         if self.replicates is not None:

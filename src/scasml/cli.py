@@ -98,7 +98,7 @@ def correct(
     threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
     hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
     replicates: Annotated[int | None, typer.Option(help="Independent repeats; by default one second's worth.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the answer, bit for bit.")] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")] = 0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -199,13 +199,11 @@ def _load(reference: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses, and so equinox modules, look their annotations up there
-    sys.path.insert(0, str(path.absolute().parent))  # so that the model may import its neighbours
+    sys.path.insert(0, str(path.absolute().parent))  # the model may import its neighbours, now or when it is called
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise FileError(f"surrogate: running {file!r} failed with {first_line(error)}: mend the file.") from error
-    finally:
-        sys.path.pop(0)
     if name not in vars(module):
         raise ArgumentError(f"surrogate: {file!r} defines no {name!r}: name one of its functions.")
     return vars(module)[name]

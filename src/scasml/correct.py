@@ -1,6 +1,5 @@
 """correct: check the arguments, state the law, run replicates until the budget ends, report."""
 
-import numbers
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -15,14 +14,14 @@ from .budget import Budget
 from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
 from .defect import Defect
 from .engine import run_replicates, surrogate_at, terminal_at
-from .errors import ArgumentError, ArgumentTypeError, brief, listing
+from .errors import ArgumentError, ArgumentTypeError, brief, listing, whole
 from .estimators import AbstractEstimator, Picard
 from .generator import Hutchinson
 from .precision import cast, parse_dtype, precision
 from .problem import AbstractLaw, real_array, require_law
 from .progress import Report, bar
 from .statistics import Moments
-from .surrogates import wrap
+from .surrogates import AbstractSurrogate, wrap
 
 
 def correct(
@@ -47,7 +46,7 @@ def correct(
     - `method`: "auto" is `Picard(levels=2, samples=10)` in this version.
     - `replicates`: independent repeats at every point, from which the error bars come. With none
       named the answer is one second's worth, and says so.
-    - `seed`: with it the answer is fixed, bit for bit, whatever the order, batch or chunk of the points.
+    - `seed`: with it and `replicates` the answer is fixed, bit for bit, whatever the order, batch or chunk of the points.
     - `laplacian`: "exact", or `Hutchinson(dims=K)` for an unbiased estimate of the trace.
     - `dtype`: of the simulation, "float32" or "float64"; answers are float64 arrays either way.
     - `with_gradient`: False leaves the gradient out, at about half the cost.
@@ -59,9 +58,9 @@ def correct(
     kind = parse_dtype(dtype)
     ts, xs, is_scalar = _points(problem, t, x, kind)
     estimator = _method(method)
-    budget = Budget(_whole("replicates", replicates, 1, "how many independent repeats to run"))
-    seed = _whole("seed", seed, 0, "any whole number from 0 up")  # type: ignore[assignment]
-    chunk = _whole("chunk", chunk, 1, "rows per call, or None")
+    budget = Budget(None if replicates is None else whole("replicates", replicates, 1, "pass how many repeats to run"))
+    seed = whole("seed", seed, 0, "pass any whole number from 0 up")
+    chunk = None if chunk is None else whole("chunk", chunk, 1, "pass rows per call, or None")
     hutchinson = _laplacian(laplacian, problem.dim)
     if not isinstance(with_gradient, bool | np.bool_):
         raise ArgumentTypeError(
@@ -76,11 +75,14 @@ def correct(
         law = cast(problem, kind)
         model = None if surrogate is None else wrap(cast(surrogate, kind), problem)
         defect = law if model is None else Defect(law, model, hutchinson)
-        base, slope = (np.zeros(len(ts)), np.zeros(xs.shape)) if model is None else surrogate_at(model, ts, xs)
         inside = ts < kind.type(problem.horizon)
-        tally = _Tally(int(inside.sum()), problem.dim, estimator, defect, with_gradient)
+        tally = _Tally(int(inside.sum()), problem.dim, estimator, defect, model, with_gradient)
         with _reporting(progress) as report:
             tally.run(budget, ts[inside], xs[inside], seed, chunk, report)
+        base = np.zeros(len(ts))
+        base[inside] = tally.surrogate_value
+        if model is not None:
+            base[~inside], _ = surrogate_at(model, ts[~inside], xs[~inside])
         end_value, end_slope = terminal_at(law, xs[~inside])
 
     # At t = T the solution is g: no simulation, no error.
@@ -91,8 +93,8 @@ def correct(
     bias[inside] = estimator.bias(defect, tally.increments.mean, tally.increments.stderr)
     gradient = gradient_stderr = None
     if with_gradient:
-        gradient, gradient_stderr = slope.copy(), np.zeros(xs.shape)
-        gradient[inside] += tally.gradient.mean
+        gradient, gradient_stderr = np.zeros(xs.shape), np.zeros(xs.shape)
+        gradient[inside] = tally.surrogate_slope + tally.gradient.mean
         gradient[~inside] = end_slope
         gradient_stderr[inside] = tally.gradient.stderr
     finite = np.isfinite(value) & (True if gradient is None else np.isfinite(gradient).all(axis=1))
@@ -124,9 +126,19 @@ def correct(
 class _Tally:
     """Moments of the replicates run so far."""
 
-    def __init__(self, points: int, dim: int, estimator: AbstractEstimator, law: AbstractLaw, with_gradient: bool):
-        self.estimator, self.law, self.with_gradient = estimator, law, with_gradient
+    def __init__(
+        self,
+        points: int,
+        dim: int,
+        estimator: AbstractEstimator,
+        law: AbstractLaw,
+        surrogate: AbstractSurrogate | None,
+        with_gradient: bool,
+    ):
+        self.estimator, self.law, self.surrogate, self.with_gradient = estimator, law, surrogate, with_gradient
         self.done = 0
+        self.surrogate_value = np.zeros(points)
+        self.surrogate_slope = np.zeros((points, dim))
         self.value = Moments.empty((points,))
         self.gradient = Moments.empty((points, dim if with_gradient else 0))
         self.increments = Moments.empty((points, estimator.increments))
@@ -138,7 +150,15 @@ class _Tally:
         while len(t) and (more := budget.proceed(self.done, 0.0 if clock is None else time.monotonic() - clock)) > 0:
             upcoming = range(self.done, self.done + more)
             for replicate, where, rows in run_replicates(
-                self.law, self.estimator, t, x, upcoming, seed=seed, gradient=self.with_gradient, chunk=chunk
+                self.law,
+                self.estimator,
+                t,
+                x,
+                upcoming,
+                seed=seed,
+                gradient=self.with_gradient,
+                surrogate=self.surrogate,
+                chunk=chunk,
             ):
                 clock = time.monotonic() if clock is None else clock
                 self._add(where, jax.tree.map(lambda a: a.astype(np.float64), rows))
@@ -148,6 +168,8 @@ class _Tally:
             self.done += more
 
     def _add(self, where: slice, rows: Any) -> None:
+        if rows.surrogate is not None:
+            self.surrogate_value[where], self.surrogate_slope[where] = rows.surrogate
         with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
             self.value.update(where, rows.value)
             self.increments.update(where, rows.increments)
@@ -215,16 +237,6 @@ def _method(method: Any) -> AbstractEstimator:
             f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Picard(levels=2, samples=10).'
         )
     return method
-
-
-def _whole(argument: str, value: Any, least: int, words: str) -> int | None:
-    if value is None and argument != "seed":
-        return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: pass {words}.")
-    if value < least:
-        raise ArgumentError(f"{argument} must be at least {least}, got {value}: pass {words}.")
-    return int(value)
 
 
 def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:

@@ -129,7 +129,7 @@ def _digits(half_width: float, value: float) -> int:
 
 
 def _bias_words(bias: float) -> str:
-    return "bias unknown" if np.isnan(bias) else f"bias about {bias:.1g}"
+    return "bias unknown" if np.isnan(bias) else "no bias" if bias == 0 else f"bias about {bias:.1g}"
 
 
 def _one_line(answer: Correction) -> str:
@@ -143,7 +143,10 @@ def _one_line(answer: Correction) -> str:
         parts = [f"u = {answer.value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias))]
     if answer.has_surrogate:
         parts.append(f"surrogate {answer.surrogate_value:.{digits}f}")
-    return ", ".join([*parts, f"{int(answer.replicates)} replicates", f"{answer.cost.seconds:.1f} s"])
+    count = int(answer.replicates)
+    runs = "no replicates" if count == 0 else "1 replicate" if count == 1 else f"{count} replicates"
+    timed = " (one second's worth)" if count and answer.stopped.startswith("one second") else ""
+    return ", ".join([*parts, runs + timed, f"{answer.cost.seconds:.1f} s"])
 
 
 def _table(answer: Correction, shown: int = 6) -> str:

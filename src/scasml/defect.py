@@ -7,6 +7,8 @@
 The defect u - uh solves the law with Fb and gb. Here z is already sigma^T grad of the defect.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .generator import Generator, Hutchinson
 from .problem import AbstractLaw, Coefficient, Solution, diffuse_transposed
-from .surrogates.base import AbstractSurrogate
+from .surrogates import AbstractSurrogate, wrap
 
 
 class Defect(AbstractLaw):
@@ -28,9 +30,9 @@ class Defect(AbstractLaw):
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
 
-    def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):
-        self.law, self.surrogate = law, surrogate
-        self.generator = Generator(law, surrogate, hutchinson)
+    def __init__(self, law: AbstractLaw, surrogate: Any, hutchinson: Hutchinson | None = None):
+        self.law, self.surrogate = law, wrap(surrogate, law)
+        self.generator = Generator(law, self.surrogate, hutchinson)
         self.dim, self.horizon = law.dim, law.horizon
         self.drift, self.diffusion = law.drift, law.diffusion
         self.uses_u, self.uses_z = law.uses_u, law.uses_z

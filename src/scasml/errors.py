@@ -1,5 +1,6 @@
 """The errors a user can meet. Each message is one sentence: the argument, the value received, the remedy."""
 
+import numbers
 import re
 from typing import Any
 
@@ -50,3 +51,12 @@ def listing(indices: Any, limit: int = 5) -> str:
     shown = ", ".join(str(int(i)) for i in indices[:limit])
     rest = len(indices) - limit
     return shown if rest <= 0 else f"{shown} and {rest} more"
+
+
+def whole(argument: str, value: Any, at_least: int, remedy: str) -> int:
+    """A whole number, or the refusal of what is not one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: {remedy}.")
+    if value < at_least:
+        raise ArgumentError(f"{argument} must be at least {at_least}, got {value}: {remedy}.")
+    return int(value)

@@ -21,7 +21,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PRNGKeyArray
 
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import whole
 from .problem import AbstractLaw, Coefficient, diffuse_transposed
 from .structure import once_per_structure
 from .surrogates.base import AbstractSurrogate
@@ -45,11 +45,7 @@ class Hutchinson(eqx.Module):
     dims: int = eqx.field(static=True)
 
     def __init__(self, dims: int):
-        if isinstance(dims, bool) or not isinstance(dims, int | np.integer):
-            raise ArgumentTypeError(f"dims must be a whole number, got {dims!r}: pass how many coordinates to draw.")
-        if dims < 1:
-            raise ArgumentError(f"dims must be at least 1, got {dims}: pass how many coordinates to draw.")
-        self.dims = int(dims)
+        self.dims = whole("dims", dims, 1, "pass how many coordinates to draw")
 
 
 # Linear in all operands that carry noise, taken together.
@@ -115,7 +111,7 @@ _ELEMENTWISE = frozenset(
         "square",
     ]
 )
-_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"})
+_CALLS = frozenset({"jit", "pjit", "remat", "remat2", "checkpoint"})
 
 
 def ito(function: Callable[..., Array], *inputs: Ito) -> Ito:
@@ -186,9 +182,8 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
 
 def _is_matrix_vector(equation: Any) -> bool:
     ((axes, _), batch), (matrix, vector) = equation.params["dimension_numbers"], (v.aval for v in equation.invars)
-    return (
-        len(axes) == 1 and batch == ((), ()) and matrix.ndim == 2 and vector.ndim == 1 and matrix.dtype == vector.dtype
-    )
+    one_dtype = matrix.dtype == vector.dtype == equation.outvars[0].aval.dtype
+    return len(axes) == 1 and batch == ((), ()) and matrix.ndim == 2 and vector.ndim == 1 and one_dtype
 
 
 def _matrix_vector(matrix: Array, params: dict[str, Any], *parts: Array) -> Ito:

@@ -22,6 +22,7 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
 from .errors import ArgumentError, ArgumentTypeError, brief, first_line
+from .structure import hashable
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
@@ -162,8 +163,8 @@ class Problem(AbstractLaw):
             raise ArgumentTypeError(
                 f"reference must be a scasml.Reference, got {brief(reference)}: pass one, or leave it out."
             )
-        self.terminal_fn = terminal
-        self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else nonlinearity
+        self.terminal_fn = hashable(terminal)
+        self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else hashable(nonlinearity)
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
         vector = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
         check_scalar_function("terminal", "terminal(x)", terminal, vector)

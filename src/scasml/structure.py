@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,3 +51,14 @@ class ByIdentity:
 
     def __hash__(self) -> int:
         return id(self.function)
+
+
+def hashable(model: Any) -> Any:
+    """A callable that jit can key its cache on; an equinox module already is one, by its structure."""
+    if isinstance(model, eqx.Module):
+        return model
+    try:
+        hash(model)
+    except TypeError:
+        return ByIdentity(model)
+    return model

@@ -17,6 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 class AbstractTimeLaw(eqx.Module):
     nodes: eqx.AbstractVar[int]
     uniforms: eqx.AbstractVar[int]  # random numbers per draw
+    unbiased: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
@@ -33,10 +34,11 @@ class FullHistory(AbstractTimeLaw):
     exponent: float = eqx.field(static=True)
     nodes: int = eqx.field(static=True, default=1)
     uniforms: int = eqx.field(static=True, default=1)
+    unbiased: bool = eqx.field(static=True, default=True)
 
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         uniform = 1 - jax.random.uniform(key, (), s.dtype)  # in (0, 1]
-        r = uniform ** (1 / (1 - self.exponent))
+        r = jnp.maximum(uniform ** (1 / (1 - self.exponent)), 1e-30)  # an exponent near 1 underflows
         return (horizon - s) * r, (horizon - s) * r**self.exponent / (1 - self.exponent)
 
 
@@ -45,6 +47,7 @@ class GaussLegendre(AbstractTimeLaw):
 
     nodes: int = eqx.field(static=True)
     uniforms: int = eqx.field(static=True, default=0)
+    unbiased: bool = eqx.field(static=True, default=False)
 
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         abscissae, weights = np.polynomial.legendre.leggauss(self.nodes)

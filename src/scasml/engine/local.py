@@ -7,10 +7,11 @@ replicates, chunks or threads; no result can depend on them, and none of them re
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..estimators.base import AbstractEstimator, Replicate
+from ..estimators.base import AbstractEstimator
 from ..precision import precision
 from ..problem import AbstractLaw
 from ..surrogates.base import AbstractSurrogate
@@ -49,12 +50,32 @@ def _loop(f: Callable[[Any], Any], items: Any, count: Any) -> Any:
     return jax.lax.fori_loop(0, count, step, empty)
 
 
+class Row(NamedTuple):
+    """One replicate at one point, beside the surrogate's value and slope there.
+
+    They come from one program, so that they speak of one surrogate whatever jit remembers of a function's closure.
+    """
+
+    value: Any
+    gradient: Any
+    increments: Any
+    surrogate: Any
+
+
 @eqx.filter_jit
-def _replicates(law: AbstractLaw, method: AbstractEstimator, gradient: bool, items: Any, count: Any) -> Replicate:
-    def one(item: tuple[Array, Array, Array, Array]) -> Replicate:
+def _replicates(
+    law: AbstractLaw,
+    surrogate: AbstractSurrogate | None,
+    method: AbstractEstimator,
+    gradient: bool,
+    items: Any,
+    count: Any,
+) -> Row:
+    def one(item: tuple[Array, Array, Array, Array]) -> Row:
         t, x, point, replicate = item
         key = jax.random.wrap_key_data(point, impl="threefry2x32")
-        return method.replicate(law, jax.random.fold_in(key, replicate), t, x, gradient)
+        estimate = method.replicate(law, jax.random.fold_in(key, replicate), t, x, gradient)
+        return Row(*estimate, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
 
     return _loop(one, items, count)
 
@@ -100,48 +121,55 @@ def run_replicates(
     *,
     seed: int,
     gradient: bool,
+    surrogate: AbstractSurrogate | None = None,
     chunk: int | None = None,
-) -> Iterator[tuple[int, slice, Replicate]]:
+) -> Iterator[tuple[int, slice, Row]]:
     """Yields (replicate number, slice of points, rows), every point once per replicate and replicates in order.
 
     `chunk` is how many rows one call of the kernel works through; by default as many as take a
-    fifth of a second, so that progress shows.
+    fifth of a second, so that progress shows and an interrupt is heard.
     """
     keys, points = point_keys(seed, t, x), len(t)
     total = points * len(replicates)
     size = chunk or 1
-    workers = os.cpu_count() or 1
 
-    def call(start: int, stop: int) -> tuple[Any, float]:
+    def call(start: int, stop: int) -> tuple[Row, float]:
         began = time.perf_counter()
         work = np.arange(start, stop)
         p, r = work % points, replicates.start + work // points
         items = (_fill(t[p]), _fill(x[p]), _fill(keys[p]), _fill(r.astype(np.uint32)))
         with precision(x.dtype):
-            out = _replicates(law, method, gradient, items, np.int32(stop - start))
+            out = _replicates(law, surrogate, method, gradient, items, np.int32(stop - start))
             out = jax.tree.map(lambda a: np.asarray(a)[: stop - start], out)
         return out, time.perf_counter() - began
 
-    with ThreadPoolExecutor(workers) as pool:
-        start, warm = 0, False
-        while start < total:
+    # The first call compiles, in this thread; the others would only wait for it.
+    at = min(size, CAPACITY, total)
+    yield from _by_replicate(0, at, points, replicates.start, call(0, at)[0])
+    workers = _cores()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        while at < total:
             jobs = []
-            for _ in range(workers if warm else 1):  # the first call compiles; the others would only wait for it
-                stop = min(start + min(size, CAPACITY), total)
-                if stop > start:
-                    jobs.append((start, stop, pool.submit(call, start, stop)))
-                start = stop
-            for begin, stop, job in jobs:
+            for _ in range(workers):
+                start, at = at, min(at + min(size, CAPACITY), total)
+                if at > start:
+                    jobs.append((start, at, pool.submit(call, start, at)))
+            for start, stop, job in jobs:
                 out, seconds = job.result()
-                yield from _by_replicate(begin, stop, points, replicates.start, out)
-                if chunk is None and warm:
-                    size = max(1, min(CAPACITY, round((stop - begin) * ROUND_SECONDS / max(seconds, 1e-6))))
-            warm = True
+                yield from _by_replicate(start, stop, points, replicates.start, out)
+                if chunk is None:
+                    size = max(1, min(CAPACITY, round((stop - start) * ROUND_SECONDS / max(seconds, 1e-6))))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _by_replicate(
-    start: int, stop: int, points: int, first: int, out: Replicate
-) -> Iterator[tuple[int, slice, Replicate]]:
+def _cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _by_replicate(start: int, stop: int, points: int, first: int, out: Row) -> Iterator[tuple[int, slice, Row]]:
     at = start
     while at < stop:
         end = min(stop, (at // points + 1) * points)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, ArgumentTypeError, brief
+from ..errors import ArgumentError, ArgumentTypeError, brief, whole
 from ..paths import gaussian_jump
 from ..problem import AbstractLaw, Solution, diffuse_transposed, undiffuse_transposed
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
@@ -59,8 +59,8 @@ class Picard(AbstractEstimator):
         gradient: Literal["pathwise", "weights"] = "pathwise",
         threshold: float | None = None,
     ):
-        self.levels = _positive("levels", levels)
-        self.samples = _positive("samples", samples)
+        self.levels = whole("levels", levels, 1, "pass the number of Picard levels")
+        self.samples = whole("samples", samples, 1, "pass the base of the sample numbers")
         if not (isinstance(gradient, str) and gradient in ("pathwise", "weights")):
             raise ArgumentError(
                 f'gradient must be "pathwise" or "weights", got {brief(gradient)}: pick one of the two.'
@@ -82,7 +82,9 @@ class Picard(AbstractEstimator):
                 raise ArgumentError(
                     f'time_exponent applies to time="full-history" only, got {brief(time_exponent)}: leave it out, or change time.'
                 )
-            self.time_law = GaussLegendre(nodes=_positive("nodes", 3 if nodes is None else nodes))
+            self.time_law = GaussLegendre(
+                nodes=whole("nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes")
+            )
         # Streams are told apart by a 31-bit index of level and sample.
         too_many = self.levels * math.log2(self.samples) > 31  # said before the power is formed: it may fill the memory
         if too_many or 4 * (self.levels + 1) * self.samples**self.levels * self.time_law.nodes >= 2**31:
@@ -97,19 +99,30 @@ class Picard(AbstractEstimator):
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
         terms = self._terms(law, self.levels, key, t, x, gradient)
         increments = jnp.stack([term.u for term in terms])
-        total = self._clip(_sum(terms))
+        total = _sum(terms)
+        solution = self._solution(law, total)
         if not gradient:
-            return Replicate(total.u, None, increments)
-        return Replicate(total.u, undiffuse_transposed(law.diffusion, total.z), increments)
+            return Replicate(solution.u, None, increments)
+        if self.gradient == "pathwise" and self.threshold is None:
+            # The slope itself, and not sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
+            return Replicate(solution.u, total.z, increments)
+        return Replicate(solution.u, undiffuse_transposed(law.diffusion, solution.z), increments)
 
     def iterate(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> Solution:
         """U_n(s, x); its z is zero unless asked for."""
         if n == 0:
             return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-        return self._clip(_sum(self._terms(law, n, key, s, x, z)))
+        return self._solution(law, _sum(self._terms(law, n, key, s, x, z)))
+
+    def _solution(self, law: AbstractLaw, total: Solution) -> Solution:
+        """(u, z) from the sum of terms, clipped if asked for."""
+        z = diffuse_transposed(law.diffusion, total.z) if self.gradient == "pathwise" else total.z
+        if (c := self.threshold) is None:
+            return Solution(total.u, z)
+        return Solution(jnp.clip(total.u, -c, c), jnp.clip(z, -c, c))
 
     def _terms(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> list[Solution]:
-        """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
+        """The terminal term of U_n, then its levels l = 0, ..., n - 1; by path derivative each with its slope in place of z."""
         centre = law.terminal(x) if z and self.gradient == "weights" else 0.0
 
         def terminal(i: Array, x: Array) -> Solution:
@@ -130,7 +143,7 @@ class Picard(AbstractEstimator):
                 f = law.difference(r, jump.x, new, old)
             return Solution(w * f, w * f * jump.weight)
 
-        mean = lambda f, samples, nodes, width: self._mean(law, f, x, samples, nodes, width, z)
+        mean = lambda f, samples, nodes, width: self._mean(f, x, samples, nodes, width, z)
         terms = [mean(terminal, self.samples**n, 1, 1)]
         for l in self._levels(law, n):
             f = lambda i, x, l=l: level(l, i, x)
@@ -140,7 +153,6 @@ class Picard(AbstractEstimator):
 
     def _mean(
         self,
-        law: AbstractLaw,
         f: Callable[[Array, Array], Solution],
         x: Array,
         samples: int,
@@ -165,8 +177,7 @@ class Picard(AbstractEstimator):
                 return Solution(total(x).u, jnp.zeros_like(x))
             if self.gradient == "weights":
                 return total(x)
-            u, slope = jax.value_and_grad(lambda x: total(x).u)(x)
-            return Solution(u, diffuse_transposed(law.diffusion, slope))
+            return Solution(*jax.value_and_grad(lambda x: total(x).u)(x))
 
         if tile >= count:
             sums = block(jnp.asarray(0))
@@ -189,11 +200,6 @@ class Picard(AbstractEstimator):
         inner = [self.samples ** (l - k) * self.time_law.nodes * self._width(k) for k in range(l)]
         return min(TILE, max(self.samples**l, *inner))
 
-    def _clip(self, solution: Solution) -> Solution:
-        if (c := self.threshold) is None:
-            return solution
-        return jax.tree.map(lambda a: jnp.clip(a, -c, c), solution)
-
     def cost(self, law: AbstractLaw) -> Evaluations:
         return self._cost(law, self.levels)
 
@@ -214,6 +220,9 @@ class Picard(AbstractEstimator):
         The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is
         left out is about q/(1-q) of the last; with q > 1/2, or two levels only, all of it is reported.
         """
+        # Neither the error of a quadrature in time nor that of a clip shows in the increments.
+        if self.threshold is not None or not self.time_law.unbiased:
+            return np.full(increments.shape[:-1], np.nan)
         if law.is_linear:
             return np.zeros(increments.shape[:-1])
         if self.levels == 1:
@@ -221,7 +230,7 @@ class Picard(AbstractEstimator):
         last = np.abs(increments[..., -1]) + np.nan_to_num(stderr[..., -1])
         if self.levels == 2:
             return last
-        before = np.abs(increments[..., -2])
+        before = np.abs(increments[..., -2]) - np.nan_to_num(stderr[..., -2])
         q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
         return last * q / (1 - q)
 
@@ -242,14 +251,6 @@ def _tile(count: int, most: int) -> int:
         return count
     divisors = [k for k in range(1, most + 1) if count % k == 0]
     return divisors[-1] if 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))
-
-
-def _positive(argument: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: pass an int of at least 1.")
-    if value < 1:
-        raise ArgumentError(f"{argument} must be at least 1, got {value}: pass a positive number.")
-    return int(value)
 
 
 def _number(argument: str, value: Any, allowed: Callable[[float], bool], words: str) -> float:

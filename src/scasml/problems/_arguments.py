@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, ArgumentTypeError, listing
+from ..errors import ArgumentError, ArgumentTypeError, listing, whole
 from ..problem import Problem
 
 Parameters = ParamSpec("Parameters")
@@ -36,14 +36,6 @@ def constructor(build: Callable[Parameters, Problem]) -> Callable[Parameters, Pr
         return remembered(*bound.args, **bound.kwargs)
 
     return construct
-
-
-def whole(argument: str, value: Any, at_least: int, remedy: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ArgumentTypeError(f"{argument} must be a whole number, got {value!r}: {remedy}.")
-    if value < at_least:
-        raise ArgumentError(f"{argument} must be at least {at_least}, got {value}: {remedy}.")
-    return int(value)
 
 
 def dimension(dim: Any, at_least: int = 1) -> int:

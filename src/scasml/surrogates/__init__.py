@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..errors import ArgumentError, ArgumentTypeError, brief
+from ..errors import ArgumentError, ArgumentTypeError, brief, first_line
 from ..problem import AbstractLaw, check_scalar_function, require_law
-from ..structure import ByIdentity, once_per_structure
+from ..structure import hashable, once_per_structure
 from .base import AbstractSurrogate as AbstractSurrogate
 from .callables import FirstLayer, Function, evaluate
 
@@ -31,14 +31,15 @@ def wrap(model: Any, problem: AbstractLaw, *, inputs: str | None = None) -> Abst
         raise ArgumentError(
             f"inputs must be one of {', '.join(map(repr, _INPUTS))}, got {brief(inputs)}: say how the model is called."
         )
-    is_network = isinstance(model, eqx.nn.MLP | eqx.nn.Sequential)
+    # A subclass may do anything in its __call__; it is a function like any other.
+    is_network = type(model) in (eqx.nn.MLP, eqx.nn.Sequential)
     if is_network and inputs not in ("tx", "xt"):
         raise ArgumentError(
             f"inputs must say the order for an eqx.nn.{type(model).__name__}, which takes one vector of {problem.dim + 1} numbers, "
             f'got {inputs!r}: give surrogates.wrap inputs="tx" for (t, x) or inputs="xt" for (x, t).'
         )
     how = inputs or "t, x"
-    model = _hashable(model)
+    model = hashable(model)
     _check(model, how, problem.dim)
     if isinstance(model, AbstractSurrogate):
         return model
@@ -52,18 +53,15 @@ def wrap(model: Any, problem: AbstractLaw, *, inputs: str | None = None) -> Abst
 def _check(model: Any, how: str, dim: int) -> None:
     """One number at one point: the model's own output, before it is reshaped to a scalar."""
     t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
-    check_scalar_function("surrogate", "u(t, x)", lambda t, x: evaluate(model, how, t, x), t, x)
-
-
-def _hashable(model: Any) -> Any:
-    """A callable that jit can key its cache on; an equinox module already is one, by its structure."""
-    if isinstance(model, eqx.Module):
-        return model
+    function = lambda t, x: evaluate(model, how, t, x)
+    check_scalar_function("surrogate", "u(t, x)", function, t, x)
     try:
-        hash(model)
-    except TypeError:
-        return ByIdentity(model)
-    return model
+        jax.eval_shape(jax.grad(lambda t, x: jnp.reshape(function(t, x), ()), argnums=1), t, x)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"surrogate: u(t, x) cannot be differentiated in x by reverse mode ({first_line(error)}): "
+            "write it without while_loop, or with a custom gradient."
+        ) from error
 
 
 __all__ = ["AbstractSurrogate", "wrap"]
