@@ -9,6 +9,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -215,9 +216,11 @@ class TestOptions:
         network = eqx.nn.MLP(4, 1, 5, 1, key=jax.random.key(0))
         assert eqx.tree_equal(asked["surrogate"], wrap(network, problems.hjb(3), inputs="xt"))
 
-    def test_a_model_of_several_files_and_classes(self, here, asked):
+    def test_a_model_of_several_files_and_classes(self, here, asked, monkeypatch):
+        """The model may import its neighbours when it is loaded, and when it is called."""
+        monkeypatch.setattr(sys, "path", list(sys.path))
         (here / "deep").mkdir()
-        (here / "deep" / "neighbour.py").write_text("SLOPE = 2.0\n")
+        (here / "deep" / "neighbour.py").write_text("SLOPE, OFFSET = 2.0, 1.0\n")
         (here / "deep" / "net.py").write_text(
             "from __future__ import annotations\n"
             "import equinox as eqx\n"
@@ -225,12 +228,13 @@ class TestOptions:
             "class Net(eqx.Module):\n"
             "    slope: float\n"
             "    def __call__(self, t, x):\n"
-            "        return self.slope * t\n"
+            "        from neighbour import OFFSET\n"
+            "        return self.slope * t + OFFSET\n"
             "u = Net(SLOPE)\n"
         )
         run("correct", "hjb", "--dim", "3", "--surrogate", "deep/net.py:u")
         assert asked["surrogate"].model.slope == 2.0
-        assert str(here / "deep") not in sys.path
+        assert asked["surrogate"](jnp.asarray(3.0), jnp.zeros(3)) == 7.0
 
 
 MODELS = {

@@ -56,7 +56,7 @@ def _check(model: Any, how: str, dim: int) -> None:
     function = lambda t, x: evaluate(model, how, t, x)
     check_scalar_function("surrogate", "u(t, x)", function, t, x)
     try:
-        jax.eval_shape(jax.grad(lambda t, x: jnp.reshape(function(t, x), ()), argnums=1), t, x)
+        jax.eval_shape(jax.grad(lambda t, x: jnp.asarray(function(t, x), x.dtype).reshape(()), argnums=1), t, x)
     except Exception as error:
         raise ArgumentTypeError(
             f"surrogate: u(t, x) cannot be differentiated in x by reverse mode ({first_line(error)}): "
