@@ -24,26 +24,14 @@ def rows() -> list[Row]:
         Row("Allen-Cahn 100d, T = .3", zoo.allen_cahn(100), 0.052781357, three, 128),
         Row("Allen-Cahn 20d, sigma = 1", zoo.allen_cahn(20, sigma=1.0), 0.308698546, three, 128),
     ]
-    for dim, value in ((10, 0.295695603), (100, 0.033775572), (1000, 0.003396120)):
-        table.append(
-            Row(
-                f"Allen-Cahn {dim}d, T = 1",
-                zoo.allen_cahn(dim, horizon=1.0),
-                value,
-                Picard(4, 6),
-                128 if dim < 1000 else 32,
-            )
-        )
-    for dim, value in ((10, 0.306192991), (100, 0.033789615), (1000, 0.003396134)):
-        table.append(
-            Row(
-                f"sine-Gordon {dim}d, T = 1",
-                zoo.sine_gordon(dim, horizon=1.0),
-                value,
-                Picard(4, 6),
-                128 if dim < 1000 else 32,
-            )
-        )
+    long = {
+        "Allen-Cahn": (zoo.allen_cahn, (0.295695603, 0.033775572, 0.003396120)),
+        "sine-Gordon": (zoo.sine_gordon, (0.306192991, 0.033789615, 0.003396134)),
+    }
+    for name, (make, values) in long.items():
+        for dim, value in zip((10, 100, 1000), values, strict=True):
+            replicates = 32 if dim == 1000 else 128
+            table.append(Row(f"{name} {dim}d, T = 1", make(dim, horizon=1.0), value, Picard(4, 6), replicates))
     for dim, value in ((10, 0.322926385), (100, 0.052809435), (1000, 0.005588916), (10_000, 0.00056209)):
         table.append(
             Row(f"sine-Gordon {dim}d, T = .3", zoo.sine_gordon(dim), value, three, {1000: 32, 10_000: 16}.get(dim, 128))
