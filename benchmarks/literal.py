@@ -6,7 +6,20 @@ import numpy as np
 
 
 def literal_picard(
-    problem, surrogate, n, samples, key, s, x, *, nodes=None, exponent=0.0, weights=False, threshold=None, log=None
+    problem,
+    surrogate,
+    n,
+    samples,
+    key,
+    s,
+    x,
+    *,
+    nodes=None,
+    exponent=0.0,
+    weights=False,
+    threshold=None,
+    log=None,
+    steps=None,
 ):
     """U_n(s, x) by the formula of METHOD.md section 3 and nothing else: Python loops, full Hessians, no sharing.
 
@@ -14,15 +27,20 @@ def literal_picard(
     `log` collects what is evaluated and drawn.
     """
     dim, horizon = problem.dim, problem.horizon
-    sigma = jnp.asarray(problem.diffusion)
-    matrix = sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, (dim,)))
-    mu = jnp.broadcast_to(jnp.asarray(problem.drift), (dim,))
+
+    def matrix(t, y):
+        sigma = problem.diffusion(jnp.asarray(t), y)
+        return sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, (dim,)))
+
+    def mu(t, y):
+        return problem.drift(jnp.asarray(t), y)
+
     count = log if log is not None else {"g": 0, "F": 0, "normals": 0, "uniforms": 0}
 
     def hat(t, y):
         if surrogate is None:
             return jnp.zeros(()), jnp.zeros(dim)
-        return surrogate(t, y), matrix.T @ jax.grad(surrogate, 1)(t, y)
+        return surrogate(t, y), matrix(t, y).T @ jax.grad(surrogate, 1)(t, y)
 
     @jax.jit
     def gb(y):
@@ -33,8 +51,8 @@ def literal_picard(
         uh, zh = hat(t, y)
         moved = 0.0
         if surrogate is not None:
-            moved = jax.grad(surrogate, 0)(t, y) + mu @ jax.grad(surrogate, 1)(t, y)
-            moved = moved + 0.5 * jnp.trace(matrix @ matrix.T @ jax.hessian(surrogate, 1)(t, y))
+            moved = jax.grad(surrogate, 0)(t, y) + mu(t, y) @ jax.grad(surrogate, 1)(t, y)
+            moved = moved + 0.5 * jnp.trace(matrix(t, y) @ matrix(t, y).T @ jax.hessian(surrogate, 1)(t, y))
         eps = moved + problem.nonlinearity(t, y, uh, zh)
         return problem.nonlinearity(t, y, uh + u, zh + z) - problem.nonlinearity(t, y, uh, zh) + eps
 
@@ -45,7 +63,7 @@ def literal_picard(
             u, z = total(n, key, s, x)
         else:
             u, slope = jax.value_and_grad(lambda y: total(n, key, s, y)[0])(x)
-            z = matrix.T @ slope
+            z = matrix(s, x).T @ slope
         if threshold is not None:
             u, z = jnp.clip(u, -threshold, threshold), jnp.clip(z, -threshold, threshold)
         return u, z
@@ -56,18 +74,28 @@ def literal_picard(
         return fold(key, (i * (n + 1) + level) * 4 + purpose)
 
     @jax.jit
-    def jump(key, x, duration):
-        xi = jax.random.normal(key, (dim,))
-        return x + mu * duration + matrix @ xi * jnp.sqrt(duration), xi / jnp.sqrt(duration)
+    def jump(key, s, x, duration):
+        """Constant coefficients drawn in one go; anything else by Euler steps that carry X, D and the weight integral."""
+        if steps is None:
+            xi = jax.random.normal(key, (dim,))
+            moved = x + mu(s, x) * duration + matrix(s, x) @ xi * jnp.sqrt(duration)
+            return moved, xi / jnp.sqrt(duration)
+        h, y, d, integral = duration / steps, x, jnp.eye(dim), jnp.zeros(dim)
+        for k, xi in enumerate(jax.random.normal(key, (steps, dim))):
+            t, dw = s + k * h, jnp.sqrt(h) * xi
+            integral = integral + (jnp.linalg.inv(matrix(t, y)) @ d).T @ dw
+            change = jax.jacfwd(lambda y, t=t, dw=dw: mu(t, y) * h + matrix(t, y) @ dw)(y)
+            y, d = y + mu(t, y) * h + matrix(t, y) @ dw, d + change @ d
+        return y, matrix(s, x).T @ integral / duration
 
-    def move(key, x, duration):
-        count["normals"] += dim
-        return jump(key, x, duration)
+    def move(key, s, x, duration):
+        count["normals"] += dim * (steps or 1)
+        return jump(key, s, x, duration)
 
     def total(n, key, s, x):
         u, z = gb(x), jnp.zeros(dim)
         for i in range(samples**n):
-            y, weight = move(stream(key, n, 0, i, 0), x, horizon - s)
+            y, weight = move(stream(key, n, 0, i, 0), s, x, horizon - s)
             count["g"] += 1
             change = (gb(y) - gb(x)) / samples**n
             u, z = u + change, z + change * weight
@@ -83,7 +111,7 @@ def literal_picard(
                     else:
                         c, v = np.polynomial.legendre.leggauss(nodes)
                         duration, w = (horizon - s) / 2 * (1 + c[q]), (horizon - s) / 2 * v[q]
-                    y, weight = move(key_path, x, duration)
+                    y, weight = move(key_path, s, x, duration)
                     f = fb(s + duration, y, *big_u(l, key_new, s + duration, y))
                     count["F"] += 1
                     if l >= 1:

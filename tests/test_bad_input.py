@@ -127,7 +127,6 @@ def test_horizon(call, fragments):
     bad("complex-array", a_problem(drift=np.full(3, 1j)), "drift", "got array([0.+1.j"),
     bad("complex-jax-array", a_problem(drift=jnp.full(3, 1j)), "drift", "got Array([0.+1.j"),
     bad("nan", a_problem(drift=[0.0, NAN, 0.0]), "drift", "got [0.0, nan, 0.0]"),
-    bad("function", a_problem(drift=lambda t, x: x), "drift", "function"),
 )
 def test_drift(call, fragments):
     refused(call, *fragments)
@@ -143,7 +142,6 @@ def test_drift(call, fragments):
     bad("complex", a_problem(diffusion=np.eye(3) * 1j), "diffusion", "got array([[0.+1.j"),
     bad("infinite", a_problem(diffusion=INF), "diffusion", "got inf"),
     bad("nan-in-a-large-matrix", a_problem(dim=30, diffusion=np.full((30, 30), NAN)), "diffusion", "got array([[nan"),
-    bad("function", a_problem(diffusion=lambda t, x: 1.0), "diffusion", "function"),
     bad("singular-scalar", a_problem(diffusion=0.0), "diffusion", "invertible", "0 times"),
     bad("singular-diagonal", a_problem(diffusion=[1.0, 0.0, 2.0]), "diffusion", "invertible", "0 times"),
     bad("rank-deficient", a_problem(diffusion=np.ones((3, 3))), "diffusion", "invertible", "times its largest"),

@@ -37,7 +37,7 @@ def everywhere(f, *rows):
 
 
 def matrix_of(problem):
-    sigma = np.asarray(problem.diffusion)
+    sigma = np.asarray(problem.dynamics.sigma)
     return sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (problem.dim,)))
 
 
@@ -47,7 +47,7 @@ def moved(problem, u, t, x):
     gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
     return (
         jax.grad(u, 0)(t, x)
-        + np.broadcast_to(problem.drift, x.shape) @ gradient
+        + np.broadcast_to(problem.dynamics.mu, x.shape) @ gradient
         + 0.5 * jnp.trace(matrix @ matrix.T @ hessian)
     )
 
@@ -124,8 +124,7 @@ def test_the_law_moves_as_its_problem_does():
     problem, _ = manufactured(diffusion=SIGMA["full"], uses_z=False)
     law = Defect(problem, wrap(rough, problem))
     assert (law.dim, law.horizon, law.uses_u, law.uses_z) == (3, problem.horizon, True, False)
-    np.testing.assert_array_equal(law.drift, problem.drift)
-    np.testing.assert_array_equal(law.diffusion, problem.diffusion)
+    assert law.dynamics is problem.dynamics
 
 
 def test_a_nonlinearity_without_z_needs_no_gradient():

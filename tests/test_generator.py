@@ -52,9 +52,9 @@ def law(diffusion=FULL, drift=MU, dim=DIM):
 
 def by_definition(problem, u):
     """u, z and u_t + L u with a full Hessian, in reverse mode."""
-    sigma = np.asarray(problem.diffusion)
+    sigma = np.asarray(problem.dynamics.sigma)
     matrix = sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (problem.dim,)))
-    mu = np.broadcast_to(problem.drift, (problem.dim,))
+    mu = np.broadcast_to(problem.dynamics.mu, (problem.dim,))
 
     def at(t, x):
         value, (rate, gradient) = jax.value_and_grad(u, (0, 1))(t, x)
@@ -90,7 +90,7 @@ class TestNetworks:
         """Below and above the width of the network: min(d, width) directions are followed, not d."""
         network = eqx.nn.MLP(DIM + 1, "scalar", width, 2, activation, key=jax.random.key(2))
         generator = check(law(), network, inputs="tx")
-        assert generator.directions.shape[0] == min(DIM, width)
+        assert generator.fixed[0].shape[0] == min(DIM, width)
 
     @pytest.mark.parametrize(
         "options",
@@ -100,7 +100,7 @@ class TestNetworks:
     def test_variants(self, options):
         network = eqx.nn.MLP(DIM + 1, 1, 3, activation=jnp.tanh, key=jax.random.key(3), **options)
         generator = check(law(), network, inputs="xt")
-        assert generator.directions.shape[0] == (3 if network.depth else 1)
+        assert generator.fixed[0].shape[0] == (3 if network.depth else 1)
 
     def test_sequential(self):
         keys = jax.random.split(jax.random.key(4), 2)
@@ -110,9 +110,9 @@ class TestNetworks:
             eqx.nn.Lambda(jnp.sin),
             eqx.nn.Linear(3, 1, key=keys[1]),
         ]
-        assert check(law(), eqx.nn.Sequential(layers), inputs="tx").directions.shape[0] == 3
+        assert check(law(), eqx.nn.Sequential(layers), inputs="tx").fixed[0].shape[0] == 3
         behind = eqx.nn.Sequential([eqx.nn.Lambda(jnp.sin), *layers])
-        assert check(law(), behind, inputs="xt").directions.shape[0] == DIM
+        assert check(law(), behind, inputs="xt").fixed[0].shape[0] == DIM
 
     def test_residual(self):
         class Residual(eqx.Module):

@@ -11,10 +11,11 @@ import scasml
 from helpers import SIGMAS, heat, manufactured, network_surrogate, rough
 from literal import literal_picard
 from scasml import Picard
+from scasml.coefficients import diffuse_transposed
 from scasml.defect import Defect
 from scasml.estimators import picard
+from scasml.paths import Gaussian
 from scasml.precision import cast
-from scasml.problem import diffuse_transposed
 from scasml.surrogates import wrap
 
 SIGMA = {
@@ -39,14 +40,14 @@ class TestLiteral:
         method = Picard(n, samples, threshold=threshold, **options)
         s, x, key = 0.1, np.array([0.2, -0.4, 0.3]), jax.random.key(7)
         got = one_replicate(problem, surrogate, method, key, s, x)
-        exponent = getattr(method.time_law, "exponent", 0.0)
+        exponent = getattr(method.time_law(False), "exponent", 0.0)
         log = dict.fromkeys(("g", "F", "normals", "uniforms"), 0)
         u, z = literal_picard(
             problem, surrogate, n, samples, key, s, x, nodes=options.get("nodes"), exponent=exponent,
             weights=options.get("gradient") == "weights", threshold=threshold, log=log,
         )  # fmt: skip
         np.testing.assert_allclose(got.value, u, rtol=1e-11, atol=1e-13)
-        got_z = diffuse_transposed(problem.diffusion, got.gradient)
+        got_z = diffuse_transposed(problem.diffusion(jnp.asarray(s), jnp.asarray(x)), got.gradient)
         np.testing.assert_allclose(got_z, z, rtol=1e-9, atol=1e-11)
         return log, method.cost(problem)
 
@@ -269,20 +270,20 @@ def check_streams_independent():
         dim=2, horizon=1.0, nonlinearity=lambda t, x, u, z: jnp.sin(u) + jnp.sum(z), terminal=lambda x: jnp.sum(x**2)
     )
     draws = []
-    original = picard.gaussian_jump
+    original = Gaussian.jump
 
-    def recording(law, key, s, x, duration):
-        jump = original(law, key, s, x, duration)
+    def recording(self, key, s, x, duration, weight):
+        jump = original(self, key, s, x, duration, True)
         jax.debug.callback(lambda w: draws.append(tuple(np.asarray(w).tolist())), jump.weight * jnp.sqrt(duration))
         return jump
 
-    picard.gaussian_jump = recording
+    Gaussian.jump = recording
     try:
         method = Picard(3, 2, gradient="weights")
         jax.block_until_ready(one_replicate(problem, None, method, jax.random.key(0), 0.0, np.zeros(2, np.float32)))
         jax.effects_barrier()
     finally:
-        picard.gaussian_jump = original
+        Gaussian.jump = original
     assert len(draws) == method.cost(problem).normals // 2
     rounded = {tuple(np.round(d, 4)) for d in draws}
     assert len(rounded) > 0.95 * len(draws)
@@ -312,7 +313,7 @@ def test_casting_keeps_the_answer():
         for d in ("float32", "float64")
     )
     assert abs(single.value - double.value) < SIGMAS * np.hypot(single.stderr, double.stderr)
-    assert cast(problem, np.dtype("float32")).drift.dtype == np.float32
+    assert cast(problem, np.dtype("float32")).dynamics.mu.dtype == np.float32
 
 
 def test_bias_is_unknown_where_the_increments_do_not_show_it():

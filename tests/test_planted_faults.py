@@ -8,7 +8,7 @@ from scasml import Picard
 from scasml.defect import Defect
 from scasml.estimators import picard
 from scasml.generator import Generator
-from scasml.paths import Jump
+from scasml.paths import Gaussian, Jump
 from scasml.problem import Problem
 from scasml.times import FullHistory
 
@@ -35,13 +35,13 @@ def forgotten_subtraction(monkeypatch):
 @pytest.fixture
 def wrong_weight(monkeypatch):
     """The fault of the paper's public code: xi / (T - t) instead of xi / sqrt(T - t)."""
-    right = picard.gaussian_jump
+    right = Gaussian.jump
 
-    def jump(law, key, s, x, duration):
-        x, weight = right(law, key, s, x, duration)
-        return Jump(x, weight / jnp.sqrt(duration))
+    def jump(self, key, s, x, duration, weight):
+        x, w = right(self, key, s, x, duration, weight)
+        return Jump(x, None if w is None else w / jnp.sqrt(duration))
 
-    monkeypatch.setattr(picard, "gaussian_jump", jump)
+    monkeypatch.setattr(Gaussian, "jump", jump)
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ every_closed_form = pytest.mark.parametrize(
 def generator(problem: Problem, u: Callable[..., Any], t: Any, x: Any) -> Any:
     """<mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, sigma^T grad u), by automatic differentiation."""
     gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
-    sigma = float(problem.diffusion)
-    drift = jnp.sum(problem.drift * gradient)
+    sigma = float(problem.dynamics.sigma)
+    drift = jnp.sum(problem.dynamics.mu * gradient)
     return drift + sigma**2 / 2 * jnp.trace(hessian) + problem.nonlinearity(t, x, u(t, x), sigma * gradient)
 
 
@@ -84,7 +84,7 @@ def test_both_forms_of_burgers_are_one_equation() -> None:
     u = lambda t, x: jnp.sin(t * x[0]) + x[1] * jnp.cos(x[2]) + x[3] ** 2
     for sigma0 in (problems.BURGERS_PAPER, problems.BURGERS_TABLE):
         paths, nonlinearity = (problems.burgers(4, sigma0, where) for where in ("paths", "nonlinearity"))
-        assert np.all(nonlinearity.drift == 0)
+        assert np.all(nonlinearity.dynamics.mu == 0)
         t, x = points(paths)
         one, other = (jax.jit(jax.vmap(lambda t, x, p=p: generator(p, u, t, x)))(t, x) for p in (paths, nonlinearity))
         np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -139,7 +139,7 @@ def test_computed_reference_solves_the_equation(problem: Problem) -> None:
     time_slope, _ = derivatives(lambda h: problem.exact(t + h, x), 0.005 * problem.horizon)
     along = [derivatives(lambda h, e=e: problem.exact(t, x + h * e), 0.02) for e in np.eye(problem.dim)]
     gradient, laplacian = jnp.stack([a[0] for a in along], 1), sum(a[1] for a in along)
-    sigma = float(problem.diffusion)
+    sigma = float(problem.dynamics.sigma)
     f = jax.vmap(problem.nonlinearity)(t, x, problem.exact(t, x), sigma * gradient)
     np.testing.assert_allclose(time_slope + sigma**2 / 2 * laplacian + f, 0, atol=2e-7)
 

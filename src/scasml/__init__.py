@@ -9,6 +9,7 @@ from .defect import Defect
 from .errors import ScasmlError
 from .estimators import Picard
 from .generator import Hutchinson
+from .paths import GeometricBrownian, OrnsteinUhlenbeck
 from .problem import Problem, Reference
 
 __version__ = _version("scasml")
@@ -16,7 +17,9 @@ __version__ = _version("scasml")
 __all__ = [
     "Correction",
     "Defect",
+    "GeometricBrownian",
     "Hutchinson",
+    "OrnsteinUhlenbeck",
     "Picard",
     "Problem",
     "Reference",

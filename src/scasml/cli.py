@@ -81,7 +81,7 @@ def correct(
     problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
     surrogate: Annotated[str, typer.Option(help="model.py:u, a function u(t, x) of one point, or `none`.")],
     points: Annotated[
-        Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default the origin at t = 0.")
+        Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default its x0 at t = 0.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write: .csv, .npy or .npz.")] = None,
     dim: Annotated[int | None, typer.Option(help="Dimension of the problem.")] = None,
@@ -107,7 +107,7 @@ def correct(
     if output is not None:
         tables.check_writable(output)
     ts, xs = (
-        (np.zeros(1) if t is None else np.full(1, t), np.zeros((1, law.dim)))
+        (np.zeros(1) if t is None else np.full(1, t), law.x0[None])
         if points is None
         else tables.read_points(points, law.dim, t)
     )

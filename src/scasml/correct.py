@@ -11,6 +11,7 @@ from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
 from .budget import Budget
+from .coefficients import real_array
 from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
 from .defect import Defect
 from .engine import run_replicates, surrogate_at, terminal_at
@@ -18,7 +19,7 @@ from .errors import ArgumentError, ArgumentTypeError, brief, listing, whole
 from .estimators import AbstractEstimator, Picard
 from .generator import Hutchinson
 from .precision import cast, parse_dtype, precision
-from .problem import AbstractLaw, real_array, require_law
+from .problem import AbstractLaw, require_law
 from .progress import Report, bar
 from .statistics import Moments
 from .surrogates import AbstractSurrogate, wrap

@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from .coefficients import diffuse_transposed
 from .generator import Generator, Hutchinson
-from .problem import AbstractLaw, Coefficient, Solution, diffuse_transposed
+from .paths import AbstractDynamics
+from .problem import AbstractLaw, Solution
 from .surrogates import AbstractSurrogate, wrap
 
 
@@ -25,8 +27,7 @@ class Defect(AbstractLaw):
     generator: Generator
     dim: int = eqx.field(static=True)
     horizon: float = eqx.field(static=True)
-    drift: Coefficient
-    diffusion: Coefficient
+    dynamics: AbstractDynamics
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
 
@@ -34,7 +35,7 @@ class Defect(AbstractLaw):
         self.law, self.surrogate = law, wrap(surrogate, law)
         self.generator = Generator(law, self.surrogate, hutchinson)
         self.dim, self.horizon = law.dim, law.horizon
-        self.drift, self.diffusion = law.drift, law.diffusion
+        self.dynamics = law.dynamics
         self.uses_u, self.uses_z = law.uses_u, law.uses_z
 
     def terminal(self, x: Array) -> Array:
@@ -58,4 +59,4 @@ class Defect(AbstractLaw):
         if not self.uses_z:
             return Solution(self.surrogate(t, x), jnp.zeros_like(x))
         value, gradient = jax.value_and_grad(self.surrogate, argnums=1)(t, x)
-        return Solution(value, diffuse_transposed(self.diffusion, gradient))
+        return Solution(value, diffuse_transposed(self.diffusion(t, x), gradient))

@@ -21,8 +21,10 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PRNGKeyArray
 
+from .coefficients import Coefficient, columns, diffuse_transposed
 from .errors import whole
-from .problem import AbstractLaw, Coefficient, diffuse_transposed
+from .paths import AbstractDynamics
+from .problem import AbstractLaw
 from .structure import once_per_structure
 from .surrogates.base import AbstractSurrogate
 
@@ -223,46 +225,50 @@ def _second_order(f: Callable[..., list[Array]], value: Arrays, noise: Arrays, d
 class Generator(eqx.Module):
     """(t, x) -> u, z = sigma^T grad u and u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
 
-    A surrogate that exposes a linear first layer, u(t, x) = head(t, W x), is differentiated along
-    min(d, width) directions only: (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly.
+    A surrogate that exposes a linear first layer, u(t, x) = head(t, W x), is differentiated along the
+    columns of W sigma. For a constant sigma min(d, width) directions do:
+    (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly.
     """
 
     surrogate: AbstractSurrogate
-    drift: Coefficient
-    diffusion: Coefficient
+    dynamics: AbstractDynamics
     dim: int = eqx.field(static=True)
     hutchinson: Hutchinson | None
-    directions: Coefficient
-    rotation: Coefficient | None
+    fixed: tuple[Coefficient, Coefficient | None] | None  # R and Q, or W sigma and None; of a constant sigma
     route: str = eqx.field(static=True)
 
     def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):
         self.surrogate = surrogate
-        self.drift, self.diffusion, self.dim = law.drift, law.diffusion, law.dim
+        self.dynamics, self.dim = law.dynamics, law.dim
         self.hutchinson = hutchinson
-        sigma = np.asarray(law.diffusion, np.float64)
-        columns = (sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (law.dim,)))).T
-        weight = surrogate.first_layer
-        if weight is not None:
-            columns = columns @ np.asarray(weight, np.float64).T
-        # The rows of `directions` are the columns of sigma, seen through the first layer if there is one.
-        self.directions, self.rotation = columns, None
-        if weight is not None and hutchinson is None and columns.shape[1] < law.dim:
-            self.rotation, self.directions = np.linalg.qr(columns)
+        self.fixed = None
+        if (sigma := law.dynamics.constant_diffusion) is not None:
+            self.fixed = _fixed_directions(np.asarray(sigma, np.float64), surrogate, law.dim, hutchinson is None)
         self.route = "ito" if _has_forward_mode(surrogate, law.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         if self.route == "hessian":
             return self._by_hessian(t, x, key)
-        noise = jnp.asarray(self.directions, x.dtype)
+        noise, rotation = self._directions(t, x)
         if self.hutchinson is not None:
             noise = noise[self._drawn(key)] * np.sqrt(self.dim / self.hutchinson.dims)
         out = self._by_ito(t, x, noise)
         if self.hutchinson is not None:
-            z = diffuse_transposed(self.diffusion, jax.grad(self.surrogate, argnums=1)(t, x))
+            z = diffuse_transposed(self.dynamics.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x))
         else:
-            z = out.noise if self.rotation is None else jnp.asarray(self.rotation, x.dtype) @ out.noise
+            z = out.noise if rotation is None else rotation @ out.noise
         return out.value, z, out.drift
+
+    def _directions(self, t: Array, x: Array) -> tuple[Array, Array | None]:
+        """The columns of sigma as rows, seen through the first layer if there is one; or as many as span them, and Q."""
+        if self.fixed is not None:
+            directions, rotation = self.fixed
+            return jnp.asarray(directions, x.dtype), None if rotation is None else jnp.asarray(rotation, x.dtype)
+        sigma, weight = self.dynamics.diffusion(t, x), self.surrogate.first_layer
+        if weight is None:
+            return columns(sigma, self.dim), None
+        weight = weight.astype(x.dtype).T
+        return (sigma.T @ weight if sigma.ndim == 2 else jnp.broadcast_to(sigma, x.shape)[:, None] * weight), None
 
     def _drawn(self, key: PRNGKeyArray) -> Array:
         assert self.hutchinson is not None
@@ -270,7 +276,7 @@ class Generator(eqx.Module):
 
     def _by_ito(self, t: Array, x: Array, noise: Array) -> Ito:
         time = Ito(t, jnp.zeros((noise.shape[0],), t.dtype), jnp.ones_like(t))
-        drift = jnp.broadcast_to(jnp.asarray(self.drift, x.dtype), x.shape)
+        drift = self.dynamics.drift(t, x)
         weight = self.surrogate.first_layer
         if weight is None:
             return ito(self.surrogate, time, Ito(x, noise, drift))
@@ -280,19 +286,32 @@ class Generator(eqx.Module):
     def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         """Second derivatives along the columns of sigma by reverse mode alone, for what forward mode cannot follow."""
         value, (time_derivative, gradient) = jax.value_and_grad(self.surrogate, argnums=(0, 1))(t, x)
-        sigma = jnp.asarray(self.diffusion, x.dtype)
-        columns = (sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, x.shape))).T
-        scale = 1.0
+        sigma = self.dynamics.diffusion(t, x)
+        directions, scale = columns(sigma, self.dim), 1.0
         if self.hutchinson is not None:
-            columns, scale = columns[self._drawn(key)], self.dim / self.hutchinson.dims
+            directions, scale = directions[self._drawn(key)], self.dim / self.hutchinson.dims
 
         def curvature(column: Array) -> Array:
             slope = lambda y: column @ jax.grad(self.surrogate, argnums=1)(t, y)
             return column @ jax.grad(slope)(x)
 
-        trace = scale * jnp.sum(jax.lax.map(curvature, columns, batch_size=min(16, len(columns))))
-        drift = jnp.sum(jnp.asarray(self.drift, x.dtype) * gradient)
-        return value, diffuse_transposed(self.diffusion, gradient), time_derivative + drift + 0.5 * trace
+        trace = scale * jnp.sum(jax.lax.map(curvature, directions, batch_size=min(16, len(directions))))
+        drift = self.dynamics.drift(t, x) @ gradient
+        return value, diffuse_transposed(sigma, gradient), time_derivative + drift + 0.5 * trace
+
+
+def _fixed_directions(
+    sigma: Any, surrogate: AbstractSurrogate, dim: int, reduce: bool
+) -> tuple[Coefficient, Coefficient | None]:
+    """The rows to differentiate along, and the rotation that makes z of their derivatives; None if they are z."""
+    directions = (sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (dim,)))).T
+    if (weight := surrogate.first_layer) is None:
+        return directions, None
+    directions = directions @ np.asarray(weight, np.float64).T
+    if reduce and directions.shape[1] < dim:
+        rotation, triangle = np.linalg.qr(directions)
+        return triangle, rotation
+    return directions, None
 
 
 @once_per_structure

@@ -21,12 +21,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
+from .coefficients import real_array
 from .errors import ArgumentError, ArgumentTypeError, brief, first_line
+from .paths import AbstractDynamics, Gaussian, General
 from .structure import hashable
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
-Coefficient = Array | NDArray[Any]
+Function = Callable[[Array, Array], ArrayLike]
 
 
 class Solution(NamedTuple):
@@ -46,8 +48,7 @@ class AbstractLaw(eqx.Module):
 
     dim: eqx.AbstractVar[int]
     horizon: eqx.AbstractVar[float]
-    drift: eqx.AbstractVar[Coefficient]
-    diffusion: eqx.AbstractVar[Coefficient]
+    dynamics: eqx.AbstractVar[AbstractDynamics]
     uses_u: eqx.AbstractVar[bool]
     uses_z: eqx.AbstractVar[bool]
 
@@ -67,25 +68,18 @@ class AbstractLaw(eqx.Module):
     def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
         """F(t, x, new) - F(t, x, old)."""
 
+    def drift(self, t: Array, x: Array) -> Array:
+        """mu(t, x)."""
+        return self.dynamics.drift(t, x)
+
+    def diffusion(self, t: Array, x: Array) -> Array:
+        """sigma(t, x): a scalar, a diagonal or a matrix."""
+        return self.dynamics.diffusion(t, x)
+
     @property
     def is_linear(self) -> bool:
         """True if F depends on neither u nor z: one Picard level is then unbiased."""
         return not (self.uses_u or self.uses_z)
-
-
-def diffuse(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma v, for sigma a scalar, a diagonal or a full matrix."""
-    return jnp.asarray(diffusion) @ vector if diffusion.ndim == 2 else jnp.asarray(diffusion) * vector
-
-
-def diffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma^T v."""
-    return diffuse(diffusion.T, vector)
-
-
-def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma^-T v: from z back to the gradient."""
-    return jnp.linalg.solve(diffusion.T, vector) if diffusion.ndim == 2 else vector / diffusion
 
 
 class NoNonlinearity(eqx.Module):
@@ -96,7 +90,7 @@ class NoNonlinearity(eqx.Module):
 
 
 class Reference(eqx.Module):
-    """A solution known by other means: `value(t, x)` on arrays (B,) and (B, d), and how far it may be off."""
+    """A solution known by other means: `value(t, x)` on arrays (B,) and (B, d), NaN where it is not known, and how far it may be off."""
 
     value: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
     error: float
@@ -104,7 +98,12 @@ class Reference(eqx.Module):
 
 
 class Problem(AbstractLaw):
-    """A semilinear parabolic PDE with constant drift and diffusion.
+    """A semilinear parabolic PDE.
+
+    `drift` is a scalar, (d,) or a function of (t, x) that gives (d,); `diffusion` a scalar, (d,)
+    for a diagonal, (d, d), or a function of (t, x) that gives any of these. `dynamics` takes the place
+    of both where the paths are known exactly: `GeometricBrownian` or `OrnsteinUhlenbeck`. `x0` is the
+    state that published values speak of, by default the origin.
 
     `terminal(x)` and `nonlinearity(t, x, u, z)` are JAX functions of one point; z is sigma^T grad u.
     Leave the nonlinearity out for a linear problem. Every part is evaluated once, abstractly, at
@@ -113,14 +112,14 @@ class Problem(AbstractLaw):
 
     dim: int = eqx.field(static=True)
     horizon: float = eqx.field(static=True)
-    drift: Coefficient
-    diffusion: Coefficient
+    dynamics: AbstractDynamics
     nonlinearity_fn: Nonlinearity
     terminal_fn: Terminal
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
     name: str = eqx.field(static=True)
     reference: Reference | None = eqx.field(static=True)
+    x0: NDArray[Any]
 
     def __init__(
         self,
@@ -128,11 +127,13 @@ class Problem(AbstractLaw):
         dim: int,
         horizon: float,
         terminal: Terminal,
-        drift: ArrayLike = 0.0,
-        diffusion: ArrayLike = 1.0,
+        drift: ArrayLike | Function = 0.0,
+        diffusion: ArrayLike | Function = 1.0,
+        dynamics: AbstractDynamics | None = None,
         nonlinearity: Nonlinearity | None = None,
         name: str = "problem",
         reference: Reference | None = None,
+        x0: ArrayLike | None = None,
     ):
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
             raise ArgumentTypeError(
@@ -147,9 +148,8 @@ class Problem(AbstractLaw):
             )
         self.dim = int(dim)
         self.horizon = float(final)
-        self.drift = _coefficient("drift", drift, self.dim, "a scalar or (d,)", max_ndim=1)
-        self.diffusion = _coefficient("diffusion", diffusion, self.dim, "a scalar, (d,) or (d, d)", max_ndim=2)
-        _check_invertible(self.diffusion)
+        self.dynamics = _dynamics(drift, diffusion, dynamics)
+        self.dynamics.check(self.dim)
         if not callable(terminal):
             raise ArgumentTypeError(
                 f"terminal must be a function g(x), got {brief(terminal)}: pass a JAX function of one point."
@@ -175,6 +175,11 @@ class Problem(AbstractLaw):
             _, _, self.uses_u, self.uses_z = _inputs_used(nonlinearity, *inputs)
         self.name = name
         self.reference = reference
+        self.x0 = np.zeros(self.dim) if x0 is None else real_array("x0", x0, f"({self.dim},)")
+        if self.x0.shape != (self.dim,) or not np.isfinite(self.x0).all():
+            raise ArgumentError(
+                f"x0 must be {self.dim} finite numbers, got {brief(x0)}: pass one state, or leave it out."
+            )
 
     def terminal(self, x: Array) -> Array:
         return _as_scalar(self.terminal_fn(x), x)
@@ -216,19 +221,6 @@ def require_law(problem: Any) -> None:
         raise ArgumentTypeError(
             f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
         )
-
-
-def real_array(argument: str, value: Any, expected: str) -> NDArray[np.float64]:
-    """Numbers as float64. NumPy alone would take text and booleans, and drop an imaginary part with a warning."""
-    try:
-        # A Fraction is a number to Python and an object to NumPy.
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        array = np.asarray(float(value) if is_number else value)
-        if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
-            raise TypeError
-        return array.astype(np.float64)
-    except Exception as error:  # ragged lists, tracers, whatever an array of another library refuses
-        raise ArgumentTypeError(f"{argument} must be {expected}, got {brief(value)}: pass real numbers.") from error
 
 
 def check_scalar_function(argument: str, signature: str, function: Callable[..., Any], *inputs: Any) -> None:
@@ -273,30 +265,17 @@ def _inputs_used(function: Callable[..., Any], *inputs: Any) -> list[bool]:
     return [id(v) in read for v in jaxpr.invars]
 
 
-def _coefficient(argument: str, value: Any, dim: int, allowed: str, max_ndim: int) -> NDArray[Any]:
-    if callable(value):
+def _dynamics(drift: Any, diffusion: Any, dynamics: Any) -> AbstractDynamics:
+    if dynamics is None:
+        return General(drift, diffusion) if callable(drift) or callable(diffusion) else Gaussian(drift, diffusion)
+    if not isinstance(dynamics, AbstractDynamics):
         raise ArgumentTypeError(
-            f"{argument} is a function, and this version takes constant coefficients only: pass {allowed}, or fold the rest into the nonlinearity."
+            f"dynamics must be a GeometricBrownian or an OrnsteinUhlenbeck, got {brief(dynamics)}: "
+            "build one, or pass drift= and diffusion=."
         )
-    array = real_array(argument, value, allowed)
-    if array.ndim > max_ndim or any(n != dim for n in array.shape):
-        raise ArgumentError(
-            f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim."
-        )
-    if not np.all(np.isfinite(array)):
-        raise ArgumentError(f"{argument} must be finite, got {brief(value)}: remove the NaN or infinite entries.")
-    return array
-
-
-def _check_invertible(diffusion: NDArray[Any]) -> None:
-    if diffusion.ndim == 2:
-        singular_values = np.linalg.svd(diffusion, compute_uv=False)
-        ratio = singular_values[-1] / singular_values[0] if singular_values[0] > 0 else 0.0
-    else:
-        magnitude = np.abs(diffusion)
-        ratio = magnitude.min() / magnitude.max() if magnitude.max() > 0 else 0.0
-    if ratio < 1e-7:
-        raise ArgumentError(
-            f"diffusion must be invertible, got one whose smallest singular value is {ratio:.1g} times its largest: "
-            "z = sigma^T grad u determines the gradient only then; give every direction some noise."
-        )
+    for argument, value, default in (("drift", drift, 0.0), ("diffusion", diffusion, 1.0)):
+        if not (isinstance(value, float) and value == default):
+            raise ArgumentError(
+                f"{argument} is given by dynamics already, got {argument}={brief(value)} as well: pass one of the two."
+            )
+    return dynamics

@@ -16,8 +16,6 @@ from jaxtyping import Array, PRNGKeyArray
 
 class AbstractTimeLaw(eqx.Module):
     nodes: eqx.AbstractVar[int]
-    uniforms: eqx.AbstractVar[int]  # random numbers per draw
-    unbiased: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
@@ -33,8 +31,6 @@ class FullHistory(AbstractTimeLaw):
 
     exponent: float = eqx.field(static=True)
     nodes: int = eqx.field(static=True, default=1)
-    uniforms: int = eqx.field(static=True, default=1)
-    unbiased: bool = eqx.field(static=True, default=True)
 
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         uniform = 1 - jax.random.uniform(key, (), s.dtype)  # in (0, 1]
@@ -46,8 +42,6 @@ class GaussLegendre(AbstractTimeLaw):
     """The nodes and weights of Gauss-Legendre on [s, T]: no noise from time, an error that falls exponentially for a smooth integrand."""
 
     nodes: int = eqx.field(static=True)
-    uniforms: int = eqx.field(static=True, default=0)
-    unbiased: bool = eqx.field(static=True, default=False)
 
     def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         abscissae, weights = np.polynomial.legendre.leggauss(self.nodes)

@@ -1,7 +1,7 @@
 """What an estimator is: one replicate at one point, and what it costs. No adaptivity, no I/O, no counters kept."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
@@ -44,6 +44,27 @@ class Evaluations(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
+    """`gradient` and `steps` may be left to "auto"; `settle` decides them, after a look at the law and the point."""
+
+    gradient: eqx.AbstractVar[str]
+    steps: eqx.AbstractVar[int | Literal["auto"]]
+
+    @abc.abstractmethod
+    def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
+        """The same estimator with these decided."""
+
+    @abc.abstractmethod
+    def halve(self) -> Self:
+        """The same estimator on paths of half the steps, drawn from the same Brownian increments."""
+
+    @abc.abstractmethod
+    def discretises(self, law: AbstractLaw) -> bool:
+        """Whether the paths of this law are taken in steps, and not drawn exactly."""
+
+    @abc.abstractmethod
+    def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
+        """How many times g would be differentiated along the paths, were every z a path derivative."""
+
     @property
     @abc.abstractmethod
     def increments(self) -> int:

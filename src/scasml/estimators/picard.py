@@ -5,14 +5,15 @@ U_0 = 0 and, with fresh independent draws for every level, sample and inner call
     U_n(s, x) = 1/M^n sum_{i <= M^n} g(X_T^i)
               + sum_{l < n} 1/M^(n-l) sum_{i <= M^(n-l)} w_i [F(U_l) - 1{l >= 1} F(U_{l-1})](R_i, X_{R_i}^i)
 
-z is the second half of U = (u, z). With `gradient="pathwise"` it is sigma^T times the derivative of
-the estimator itself, same draws, in x. With `gradient="weights"`, the paper's, each term is
-multiplied by the Bismut-Elworthy-Li weight of its path.
+z is the second half of U = (u, z). By path derivative it is sigma^T times the derivative of a term,
+same draws, in x. By weights, the paper's, the term is multiplied by the Bismut-Elworthy-Li weight of
+its path. Both estimate the same z, so each term may go its own way.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -21,14 +22,17 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
+from ..coefficients import diffuse_transposed, undiffuse_transposed
 from ..errors import ArgumentError, ArgumentTypeError, brief, whole
-from ..paths import gaussian_jump
-from ..problem import AbstractLaw, Solution, diffuse_transposed, undiffuse_transposed
+from ..paths import AbstractPathLaw, Stepped
+from ..problem import AbstractLaw, Solution
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
 from .base import AbstractEstimator, Evaluations, Replicate
 
 # Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache.
 TILE = 128
+# Steps of a discretised path while steps="auto" is undecided.
+STEPS = 16
 
 
 class Picard(AbstractEstimator):
@@ -37,17 +41,26 @@ class Picard(AbstractEstimator):
     - `time`: "full-history" draws one random time per sample, from density (1 - a) r^-a with
       a = `time_exponent` (0 for path derivatives, 1/2 for weights); "quadrature" takes the `nodes`
       Gauss-Legendre nodes.
-    - `gradient`: "pathwise" differentiates the estimator; "weights" is the paper's. Pathwise needs
-      a Lipschitz g; and where F depends on z, levels >= 3, or a reported gradient at levels >= 2,
-      differentiate z again and need a g with Lipschitz first derivatives.
+    - `gradient`: "pathwise" differentiates every term along its paths, which needs a Lipschitz g;
+      and where F depends on z, levels >= 3, or a reported gradient at levels >= 2, differentiate z
+      again and need a g with Lipschitz first derivatives. "weights", the paper's, needs nothing of g.
+      "mixed" has path derivatives of g and of F(t, x, 0, 0), and weights for the differences of F,
+      where z is inside: enough for a g with kinks. "auto" looks at g and takes the first that is right.
     - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
+    - `steps`: how many steps of `scheme`, "euler" or "milstein", make a path. "auto" draws paths exactly
+      where their law is known, and elsewhere takes as many as bring the bias below the statistical error.
     """
 
     levels: int = eqx.field(static=True)
     samples: int = eqx.field(static=True)
-    time_law: AbstractTimeLaw
+    time: str = eqx.field(static=True)
+    nodes: int | None = eqx.field(static=True)
+    time_exponent: float | None = eqx.field(static=True)
     gradient: str = eqx.field(static=True)
     threshold: float | None = eqx.field(static=True)
+    scheme: Literal["euler", "milstein"] = eqx.field(static=True)
+    steps: int | Literal["auto"] = eqx.field(static=True)
+    halved: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -56,41 +69,79 @@ class Picard(AbstractEstimator):
         time: Literal["full-history", "quadrature"] = "full-history",
         nodes: int | None = None,
         time_exponent: float | None = None,
-        gradient: Literal["pathwise", "weights"] = "pathwise",
+        gradient: Literal["auto", "pathwise", "mixed", "weights"] = "auto",
         threshold: float | None = None,
+        scheme: Literal["euler", "milstein"] = "euler",
+        steps: int | Literal["auto"] = "auto",
     ):
         self.levels = whole("levels", levels, 1, "pass the number of Picard levels")
         self.samples = whole("samples", samples, 1, "pass the base of the sample numbers")
-        if not (isinstance(gradient, str) and gradient in ("pathwise", "weights")):
-            raise ArgumentError(
-                f'gradient must be "pathwise" or "weights", got {brief(gradient)}: pick one of the two.'
-            )
-        if not (isinstance(time, str) and time in ("full-history", "quadrature")):
-            raise ArgumentError(f'time must be "full-history" or "quadrature", got {brief(time)}: pick one of the two.')
-        self.gradient = gradient
+        self.gradient = _word("gradient", gradient, ("auto", "pathwise", "weights", "mixed"))
+        self.time = _word("time", time, ("full-history", "quadrature"))
+        self.scheme = _word("scheme", scheme, ("euler", "milstein"))  # type: ignore[assignment]
         self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "above 0")
+        self.nodes = self.time_exponent = None
         if time == "full-history":
             if nodes is not None:
                 raise ArgumentError(
                     f'nodes applies to time="quadrature" only, got nodes={brief(nodes)}: leave it out, or change time.'
                 )
-            default = 0.0 if gradient == "pathwise" else 0.5
-            exponent = default if time_exponent is None else time_exponent
-            self.time_law = FullHistory(exponent=_number("time_exponent", exponent, lambda a: 0 <= a < 1, "in [0, 1)"))
+            if time_exponent is not None:
+                self.time_exponent = _number("time_exponent", time_exponent, lambda a: 0 <= a < 1, "in [0, 1)")
         else:
             if time_exponent is not None:
                 raise ArgumentError(
                     f'time_exponent applies to time="full-history" only, got {brief(time_exponent)}: leave it out, or change time.'
                 )
-            self.time_law = GaussLegendre(
-                nodes=whole("nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes")
-            )
+            self.nodes = whole("nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes")
         # Streams are told apart by a 31-bit index of level and sample.
         too_many = self.levels * math.log2(self.samples) > 31  # said before the power is formed: it may fill the memory
-        if too_many or 4 * (self.levels + 1) * self.samples**self.levels * self.time_law.nodes >= 2**31:
+        if too_many or 4 * (self.levels + 1) * self.samples**self.levels * (self.nodes or 1) >= 2**31:
             raise ArgumentError(
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
+        self.steps = "auto"
+        if not (isinstance(steps, str) and steps == "auto"):
+            self.steps = whole("steps", steps, 1, 'pass the number of steps of a path, or "auto"')
+        self.halved = False
+
+    def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
+        return self._but(gradient=gradient or self.gradient, steps=steps or self.steps)
+
+    def halve(self) -> Self:
+        return self._but(halved=True)
+
+    def _but(self, **changes: Any) -> Self:
+        other = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(other, name, value)  # a module is frozen for everybody else
+        return other
+
+    def discretises(self, law: AbstractLaw) -> bool:
+        return self.steps != "auto" or law.dynamics.exact is None
+
+    def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
+        inner = self.levels - 1 if law.uses_z else 0
+        return inner + gradient
+
+    def paths(self, law: AbstractLaw) -> AbstractPathLaw:
+        exact = law.dynamics.exact
+        if self.steps == "auto" and exact is not None:
+            return exact
+        steps = STEPS if self.steps == "auto" else self.steps
+        return Stepped(dynamics=law.dynamics, scheme=self.scheme, steps=steps, halved=self.halved)
+
+    def time_law(self, weighted: bool) -> AbstractTimeLaw:
+        if self.nodes is not None:
+            return GaussLegendre(nodes=self.nodes)
+        default = 0.5 if weighted or self.gradient == "weights" else 0.0
+        return FullHistory(exponent=default if self.time_exponent is None else self.time_exponent)
+
+    def weighs(self, law: AbstractLaw, l: int | None) -> bool:
+        """Whether z of level l (None: of the terminal term) comes by weights."""
+        if self.gradient == "mixed":
+            return l is not None and l >= 1 and law.uses_z
+        return self.gradient == "weights"
 
     @property
     def increments(self) -> int:
@@ -100,84 +151,88 @@ class Picard(AbstractEstimator):
         terms = self._terms(law, self.levels, key, t, x, gradient)
         increments = jnp.stack([term.u for term in terms])
         total = _sum(terms)
-        solution = self._solution(law, total)
+        solution = self._solution(law, t, x, total)
         if not gradient:
             return Replicate(solution.u, None, increments)
-        if self.gradient == "pathwise" and self.threshold is None:
-            # The slope itself, and not sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
-            return Replicate(solution.u, total.z, increments)
-        return Replicate(solution.u, undiffuse_transposed(law.diffusion, solution.z), increments)
+        if self.threshold is not None:
+            return Replicate(solution.u, undiffuse_transposed(law.diffusion(t, x), solution.z), increments)
+        # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
+        weighted = any(self.weighs(law, l) for l in (None, *self._levels(law, self.levels)))
+        slope = undiffuse_transposed(law.diffusion(t, x), total.z) if weighted else 0.0
+        return Replicate(solution.u, total.slope + slope, increments)
 
     def iterate(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> Solution:
         """U_n(s, x); its z is zero unless asked for."""
         if n == 0:
             return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-        return self._solution(law, _sum(self._terms(law, n, key, s, x, z)))
+        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z)))
 
-    def _solution(self, law: AbstractLaw, total: Solution) -> Solution:
+    def _solution(self, law: AbstractLaw, s: Array, x: Array, total: "_Term") -> Solution:
         """(u, z) from the sum of terms, clipped if asked for."""
-        z = diffuse_transposed(law.diffusion, total.z) if self.gradient == "pathwise" else total.z
+        z = total.z + diffuse_transposed(law.diffusion(s, x), total.slope)
         if (c := self.threshold) is None:
             return Solution(total.u, z)
         return Solution(jnp.clip(total.u, -c, c), jnp.clip(z, -c, c))
 
-    def _terms(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> list[Solution]:
-        """The terminal term of U_n, then its levels l = 0, ..., n - 1; by path derivative each with its slope in place of z."""
-        centre = law.terminal(x) if z and self.gradient == "weights" else 0.0
+    def _terms(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> list["_Term"]:
+        """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
+        paths = self.paths(law)
 
-        def terminal(i: Array, x: Array) -> Solution:
+        def terminal(weighted: bool, i: Array, x: Array) -> _Sample:
             (key_path,) = _streams(key, n, 0, i, 1)
-            jump = gaussian_jump(law, key_path, s, x, law.horizon - s)
+            jump = paths.jump(key_path, s, x, law.horizon - s, weighted)
             g = law.terminal(jump.x)
-            return Solution(g, (g - centre) * jump.weight)
+            return _Sample(g, None if jump.weight is None else (g - centre) * jump.weight)
 
-        def level(l: int, i: Array, x: Array) -> Solution:
+        def level(l: int, weighted: bool, i: Array, x: Array) -> _Sample:
             key_path, key_time, key_new, key_old = _streams(key, n, l + 1, i, 4)
-            duration, w = self.time_law.draw(key_time, i % self.time_law.nodes, s, law.horizon)
-            jump, r = gaussian_jump(law, key_path, s, x, duration), s + duration
+            time_law = self.time_law(weighted)
+            duration, w = time_law.draw(key_time, i % time_law.nodes, s, law.horizon)
+            jump, r = paths.jump(key_path, s, x, duration, weighted), s + duration
             if l == 0:
                 f = law.source(r, jump.x, key_new)
             else:
                 new = self.iterate(law, l, key_new, r, jump.x, law.uses_z)
                 old = self.iterate(law, l - 1, key_old, r, jump.x, law.uses_z)
                 f = law.difference(r, jump.x, new, old)
-            return Solution(w * f, w * f * jump.weight)
+            return _Sample(w * f, None if jump.weight is None else w * f * jump.weight)
 
-        mean = lambda f, samples, nodes, width: self._mean(f, x, samples, nodes, width, z)
-        terms = [mean(terminal, self.samples**n, 1, 1)]
+        weighted = z and self.weighs(law, None)
+        centre = law.terminal(x) if weighted else 0.0
+        terms = [self._mean(lambda i, x: terminal(weighted, i, x), x, self.samples**n, 1, 1, z, weighted)]
         for l in self._levels(law, n):
-            f = lambda i, x, l=l: level(l, i, x)
-            terms.append(mean(f, self.samples ** (n - l), self.time_law.nodes, self._width(l)))
-        zero = Solution(jnp.zeros_like(s), jnp.zeros_like(x))
+            weighted = z and self.weighs(law, l)
+            f = lambda i, x, l=l, weighted=weighted: level(l, weighted, i, x)
+            terms.append(self._mean(f, x, self.samples ** (n - l), self.nodes or 1, self._width(l), z, weighted))
+        zero = _Term(jnp.zeros_like(s), jnp.zeros_like(x), jnp.zeros_like(x))
         return terms + [zero] * (n + 1 - len(terms))
 
     def _mean(
         self,
-        f: Callable[[Array, Array], Solution],
+        f: Callable[[Array, Array], "_Sample"],
         x: Array,
         samples: int,
         nodes: int,
         width: int,
         z: bool,
-    ) -> Solution:
+        weighted: bool,
+    ) -> "_Term":
         """The mean over samples of the sum over nodes of f(i, x), a tile of samples at a time."""
         count = samples * nodes
         tile = _tile(count, max(1, TILE // width))
 
-        def block(start: Array) -> Solution:
+        def block(start: Array) -> _Sample:
             indices = start + jnp.arange(tile)
 
-            def total(x: Array) -> Solution:
+            def total(x: Array) -> _Sample:
                 terms = jax.vmap(f, (0, None))(indices, x)
                 return jax.tree.map(
                     lambda a: jnp.sum(jnp.where((indices < count).reshape(-1, *[1] * (a.ndim - 1)), a, 0), 0), terms
                 )
 
-            if not z:
-                return Solution(total(x).u, jnp.zeros_like(x))
-            if self.gradient == "weights":
-                return total(x)
-            return Solution(*jax.value_and_grad(lambda x: total(x).u)(x))
+            if z and not weighted:
+                return _Sample(*jax.value_and_grad(lambda x: total(x).u)(x))
+            return total(x)
 
         if tile >= count:
             sums = block(jnp.asarray(0))
@@ -185,9 +240,11 @@ class Picard(AbstractEstimator):
             # The gradient is taken inside each tile, so nothing of a tile outlives it; `checkpoint`
             # keeps that true when an outer level differentiates through this loop.
             step = jax.checkpoint(lambda acc, start: (jax.tree.map(jnp.add, acc, block(start)), None))
-            zero = Solution(jnp.zeros((), x.dtype), jnp.zeros_like(x))
+            zero = _Sample(jnp.zeros((), x.dtype), jnp.zeros_like(x) if z else None)
             sums, _ = jax.lax.scan(step, zero, jnp.arange(0, count, tile))
-        return jax.tree.map(lambda a: a / samples, sums)
+        u, part = jax.tree.map(lambda a: a / samples, sums)
+        zero = jnp.zeros_like(x)
+        return _Term(u, part if z and not weighted else zero, part if weighted else zero)
 
     def _levels(self, law: AbstractLaw, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
@@ -197,7 +254,7 @@ class Picard(AbstractEstimator):
         """How many samples U_l holds side by side."""
         if l == 0:
             return 1
-        inner = [self.samples ** (l - k) * self.time_law.nodes * self._width(k) for k in range(l)]
+        inner = [self.samples ** (l - k) * (self.nodes or 1) * self._width(k) for k in range(l)]
         return min(TILE, max(self.samples**l, *inner))
 
     def cost(self, law: AbstractLaw) -> Evaluations:
@@ -207,11 +264,12 @@ class Picard(AbstractEstimator):
         """The recursions FE, RV and RN of the paper; a linear law stops at its first level."""
         if n == 0:
             return Evaluations()
-        total = Evaluations(terminal=1, normals=law.dim).times(self.samples**n)
+        normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
+        total = Evaluations(terminal=1, normals=normals).times(self.samples**n)
         for l in self._levels(law, n):
-            one = Evaluations(nonlinearity=1 if l == 0 else 2, normals=law.dim, uniforms=self.time_law.uniforms)
+            one = Evaluations(nonlinearity=1 if l == 0 else 2, normals=normals, uniforms=uniforms)
             inner = self._cost(law, l) + (self._cost(law, l - 1) if l >= 1 else Evaluations())
-            total += (one + inner).times(self.samples ** (n - l) * self.time_law.nodes)
+            total += (one + inner).times(self.samples ** (n - l) * nodes)
         return total
 
     def bias(self, law: AbstractLaw, increments: NDArray[Any], stderr: NDArray[Any]) -> NDArray[Any]:
@@ -221,7 +279,7 @@ class Picard(AbstractEstimator):
         left out is about q/(1-q) of the last; with q > 1/2, or two levels only, all of it is reported.
         """
         # Neither the error of a quadrature in time nor that of a clip shows in the increments.
-        if self.threshold is not None or not self.time_law.unbiased:
+        if self.threshold is not None or self.time == "quadrature":
             return np.full(increments.shape[:-1], np.nan)
         if law.is_linear:
             return np.zeros(increments.shape[:-1])
@@ -241,7 +299,22 @@ def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Ite
     return iter(jax.vmap(jax.random.fold_in, (None, 0))(key, (first + jnp.arange(count)).astype(jnp.uint32)))
 
 
-def _sum(terms: list[Solution]) -> Solution:
+class _Sample(NamedTuple):
+    """One sample of a term, or a sum of them: its u, and its z by weights or, in the same place, its slope; None if z is not wanted."""
+
+    u: Array
+    part: Array | None
+
+
+class _Term(NamedTuple):
+    """A term of U: u, its slope in x if that came by path derivative, and its z if that came by weights. One of the two is zero."""
+
+    u: Array
+    slope: Array
+    z: Array
+
+
+def _sum(terms: list[_Term]) -> _Term:
     return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *terms)
 
 
@@ -251,6 +324,13 @@ def _tile(count: int, most: int) -> int:
         return count
     divisors = [k for k in range(1, most + 1) if count % k == 0]
     return divisors[-1] if 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))
+
+
+def _word(argument: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if not (isinstance(value, str) and value in allowed):
+        words = " or ".join([", ".join(f'"{word}"' for word in allowed[:-1]), f'"{allowed[-1]}"'])
+        raise ArgumentError(f"{argument} must be {words}, got {brief(value)}: pick one of these.")
+    return value
 
 
 def _number(argument: str, value: Any, allowed: Callable[[float], bool], words: str) -> float:

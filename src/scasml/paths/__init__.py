@@ -1,6 +1,22 @@
-"""Path laws: how X moves from (s, x) to time t, and the gradient weight of that move. The only room that draws Brownian noise."""
+"""Path laws: how X moves from (s, x) to a later time, and the gradient weight of that move. The only room that draws Brownian noise.
 
-from .gaussian import Jump as Jump
-from .gaussian import gaussian_jump as gaussian_jump
+Each diffusion is one file: its coefficients, and its exact law where there is one.
+"""
 
-__all__ = ["Jump", "gaussian_jump"]
+from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .gaussian import Gaussian
+from .general import General
+from .geometric import GeometricBrownian
+from .ornstein_uhlenbeck import OrnsteinUhlenbeck
+from .stepped import Stepped
+
+__all__ = [
+    "AbstractDynamics",
+    "AbstractPathLaw",
+    "Gaussian",
+    "General",
+    "GeometricBrownian",
+    "Jump",
+    "OrnsteinUhlenbeck",
+    "Stepped",
+]

@@ -1,23 +1,52 @@
 """Constant drift and diffusion: X_t given X_s = x is Gaussian, so the jump is exact whatever its length."""
 
-from typing import NamedTuple
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
-from ..problem import AbstractLaw, diffuse
+from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
+from .base import AbstractDynamics, AbstractPathLaw, Jump
 
-
-class Jump(NamedTuple):
-    """X_t, and the Bismut-Elworthy-Li weight: E[f(X_t) weight] = sigma^T grad_x E[f(X_t)]."""
-
-    x: Array
-    weight: Array
+DRIFT, DIFFUSION = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
 
 
-def gaussian_jump(law: AbstractLaw, key: PRNGKeyArray, s: Array, x: Array, duration: Array) -> Jump:
-    """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s), for t = s + duration."""
-    xi = jax.random.normal(key, (law.dim,), x.dtype)
-    root = jnp.sqrt(duration)
-    return Jump(x + law.drift * duration + root * diffuse(law.diffusion, xi), xi / root)
+class Gaussian(AbstractDynamics, AbstractPathLaw):
+    """dX = mu dt + sigma dW."""
+
+    mu: Coefficient
+    sigma: Coefficient
+    steps: int = eqx.field(static=True)
+
+    def __init__(self, drift: ArrayLike | Any = 0.0, diffusion: ArrayLike | Any = 1.0):
+        self.mu = coefficient("drift", drift, DRIFT, 1)
+        self.sigma = coefficient("diffusion", diffusion, DIFFUSION, 2)
+        self.steps = 1
+
+    def check(self, dim: int) -> None:
+        check_width("drift", self.mu, dim, DRIFT)
+        check_width("diffusion", self.sigma, dim, DIFFUSION)
+        check_invertible("diffusion", np.asarray(self.sigma))
+
+    def drift(self, t: Array, x: Array) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self.mu, x.dtype), x.shape)
+
+    def diffusion(self, t: Array, x: Array) -> Array:
+        return jnp.asarray(self.sigma, x.dtype)
+
+    @property
+    def constant_diffusion(self) -> Coefficient:
+        return self.sigma
+
+    @property
+    def exact(self) -> AbstractPathLaw:
+        return self
+
+    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+        """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s)."""
+        xi = jax.random.normal(key, x.shape, x.dtype)
+        root = jnp.sqrt(duration)
+        return Jump(x + self.mu * duration + root * diffuse(self.sigma, xi), xi / root if weight else None)

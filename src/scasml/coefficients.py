@@ -1,0 +1,82 @@
+"""mu and sigma as arrays: their shapes, and sigma as the linear map it is, whether a scalar, a diagonal or a full matrix."""
+
+import numbers
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from .errors import ArgumentError, ArgumentTypeError, brief
+
+Coefficient = Array | NDArray[Any]
+
+# A matrix whose singular values span more than this is singular for the purposes of float32.
+CONDITION = 1e-7
+
+
+def diffuse(diffusion: Coefficient, vector: Array) -> Array:
+    """sigma v."""
+    return jnp.asarray(diffusion) @ vector if diffusion.ndim == 2 else jnp.asarray(diffusion) * vector
+
+
+def diffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
+    """sigma^T v: from the gradient to z."""
+    return diffuse(diffusion.T, vector)
+
+
+def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
+    """sigma^-T v: from z back to the gradient."""
+    return jnp.linalg.solve(diffusion.T, vector) if diffusion.ndim == 2 else vector / diffusion
+
+
+def columns(diffusion: Coefficient, dim: int) -> Array:
+    """The columns of sigma, as rows."""
+    sigma = jnp.asarray(diffusion)
+    return sigma.T if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, (dim,)))
+
+
+def real_array(argument: str, value: Any, expected: str) -> NDArray[np.float64]:
+    """Numbers as float64. NumPy alone would take text and booleans, and drop an imaginary part with a warning."""
+    try:
+        # A Fraction is a number to Python and an object to NumPy.
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        array = np.asarray(float(value) if is_number else value)
+        if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+            raise TypeError
+        return array.astype(np.float64)
+    except Exception as error:  # ragged lists, tracers, whatever an array of another library refuses
+        raise ArgumentTypeError(f"{argument} must be {expected}, got {brief(value)}: pass real numbers.") from error
+
+
+def coefficient(argument: str, value: Any, allowed: str, max_ndim: int) -> NDArray[np.float64]:
+    """A finite array of at most `max_ndim` axes, all of one length."""
+    array = real_array(argument, value, allowed)
+    if array.ndim > max_ndim or len(set(array.shape)) > 1:
+        raise ArgumentError(f"{argument} must be {allowed}, got shape {array.shape}: check it against dim.")
+    if not np.all(np.isfinite(array)):
+        raise ArgumentError(f"{argument} must be finite, got {brief(value)}: remove the NaN or infinite entries.")
+    return array
+
+
+def check_width(argument: str, array: Coefficient, dim: int, allowed: str) -> None:
+    if any(n != dim for n in array.shape):
+        raise ArgumentError(
+            f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim."
+        )
+
+
+def check_invertible(argument: str, sigma: NDArray[Any]) -> None:
+    """Refuse a constant sigma that leaves some direction without noise."""
+    if sigma.ndim == 2:
+        singular_values = np.linalg.svd(sigma, compute_uv=False)
+        ratio = singular_values[-1] / singular_values[0] if singular_values[0] > 0 else 0.0
+    else:
+        magnitude = np.abs(sigma)
+        ratio = magnitude.min() / magnitude.max() if magnitude.max() > 0 else 0.0
+    if ratio < CONDITION:
+        raise ArgumentError(
+            f"{argument} must be invertible, got one whose smallest singular value is {ratio:.1g} times its largest: "
+            "z = sigma^T grad u determines the gradient only then; give every direction some noise."
+        )

@@ -1,0 +1,84 @@
+"""Any drift and diffusion: functions of (t, x), or constants."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike
+
+from ..coefficients import Coefficient
+from ..errors import ArgumentError, ArgumentTypeError, first_line
+from ..structure import hashable
+from .base import AbstractDynamics
+from .gaussian import Gaussian
+
+Function = Callable[[Array, Array], ArrayLike]
+
+
+class General(AbstractDynamics):
+    """dX = mu(t, X) dt + sigma(t, X) dW for JAX functions of one point; its paths must be discretised."""
+
+    mu: Function | None  # None: the constant one
+    sigma: Function | None
+    constants: Gaussian
+
+    def __init__(self, drift: Any = 0.0, diffusion: Any = 1.0):
+        self.mu = hashable(drift) if callable(drift) else None
+        self.sigma = hashable(diffusion) if callable(diffusion) else None
+        self.constants = Gaussian(0.0 if callable(drift) else drift, 1.0 if callable(diffusion) else diffusion)
+
+    def check(self, dim: int) -> None:
+        self.constants.check(dim)
+        if self.mu is not None:
+            _check_shape("drift", self.mu, dim, ((dim,),), f"({dim},)")
+        if self.sigma is not None:
+            _check_shape(
+                "diffusion", self.sigma, dim, ((), (dim,), (dim, dim)), f"a scalar, ({dim},) or ({dim}, {dim})"
+            )
+
+    def drift(self, t: Array, x: Array) -> Array:
+        return self.constants.drift(t, x) if self.mu is None else jnp.asarray(self.mu(t, x), x.dtype)
+
+    def diffusion(self, t: Array, x: Array) -> Array:
+        return self.constants.diffusion(t, x) if self.sigma is None else jnp.asarray(self.sigma(t, x), x.dtype)
+
+    @property
+    def constant_diffusion(self) -> Coefficient | None:
+        return self.constants.sigma if self.sigma is None else None
+
+    @property
+    def exact(self) -> None:
+        return None
+
+
+def _check_shape(argument: str, function: Function, dim: int, shapes: tuple[Any, ...], words: str) -> None:
+    """One abstract evaluation at one point, forward and back: paths are differentiated."""
+    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
+    try:
+        out = jax.eval_shape(function, t, x)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"{argument}: evaluating {argument}(t, x) at one point with d = {dim} failed with {first_line(error)}: "
+            "write it with jax.numpy for one point, x of shape (d,)."
+        ) from error
+    shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
+    if shape is None or dtype is None:
+        # A Python number is a scalar like any other.
+        if not isinstance(out, int | float) or isinstance(out, bool):
+            raise ArgumentTypeError(f"{argument}: {argument}(t, x) must return an array, got {type(out).__name__}.")
+        shape, dtype = (), jnp.result_type(float)
+    if tuple(shape) not in shapes:
+        raise ArgumentError(
+            f"{argument}: {argument}(t, x) must return {words} for one point, got shape {tuple(shape)}: "
+            "write it for x of shape (d,); batching is done for you."
+        )
+    if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        raise ArgumentTypeError(f"{argument}: {argument}(t, x) must return real numbers, got {dtype}: return floats.")
+    try:
+        jax.eval_shape(jax.grad(lambda t, x: jnp.sum(jnp.asarray(function(t, x), x.dtype)), argnums=1), t, x)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"{argument}: {argument}(t, x) cannot be differentiated in x by reverse mode ({first_line(error)}): "
+            "write it without while_loop, or with a custom gradient."
+        ) from error

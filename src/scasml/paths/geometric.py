@@ -1,0 +1,61 @@
+"""Geometric Brownian motion: log X is Gaussian, so the jump is exact whatever its length."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
+
+from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
+from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .gaussian import DIFFUSION, DRIFT
+
+
+class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
+    """dX_i = X_i (mu_i dt + (L dW)_i): prices with drift mu and volatility L.
+
+    `drift` is a scalar or (d,); `volatility` a scalar, (d,), or (d, d) for correlated noise, such as
+    volatilities times a Cholesky factor of their correlations.
+    """
+
+    rate: Coefficient
+    volatility: Coefficient
+    steps: int = eqx.field(static=True)
+
+    def __init__(self, drift: ArrayLike | Any, volatility: ArrayLike | Any):
+        self.rate = coefficient("drift", drift, DRIFT, 1)
+        self.volatility = coefficient("volatility", volatility, DIFFUSION, 2)
+        check_invertible("volatility", self.volatility)
+        self.steps = 1
+
+    def check(self, dim: int) -> None:
+        check_width("drift", self.rate, dim, DRIFT)
+        check_width("volatility", self.volatility, dim, DIFFUSION)
+
+    def drift(self, t: Array, x: Array) -> Array:
+        return jnp.asarray(self.rate, x.dtype) * x
+
+    def diffusion(self, t: Array, x: Array) -> Array:
+        volatility = jnp.asarray(self.volatility, x.dtype)
+        return x[:, None] * volatility if volatility.ndim == 2 else x * volatility
+
+    @property
+    def constant_diffusion(self) -> None:
+        return None
+
+    @property
+    def exact(self) -> AbstractPathLaw:
+        return self
+
+    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+        """X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)).
+
+        With D = diag(X_t / x) the integrand sigma(X)^-1 D of the weight is constant in time, and the
+        weight is (W_t - W_s)/(t - s), as for constant coefficients.
+        """
+        xi = jax.random.normal(key, x.shape, x.dtype)
+        root, square = jnp.sqrt(duration), jnp.square(self.volatility)
+        variance = jnp.sum(square, 1) if self.volatility.ndim == 2 else square
+        growth = (self.rate - 0.5 * variance) * duration + root * diffuse(self.volatility, xi)
+        return Jump(x * jnp.exp(growth), xi / root if weight else None)
