@@ -48,6 +48,23 @@ def manufactured(dim=3, diffusion=0.7, uses_z=True, horizon=0.8):
     return problem, exact
 
 
+def varying(sigma="diagonal", horizon=0.8):
+    """A nonlinear problem in three dimensions whose coefficients depend on t and x; its solution is not known."""
+    shapes = {
+        "scalar": lambda t, x: 0.6 + 0.2 * jnp.sin(x[0] + t),
+        "diagonal": lambda t, x: 0.6 + 0.2 * jnp.sin(x + t),
+        "full": lambda t, x: 0.5 * jnp.eye(3) + 0.1 * jnp.sin(jnp.outer(x, x[::-1]) + t),
+    }
+    return scasml.Problem(
+        dim=3,
+        horizon=horizon,
+        drift=lambda t, x: jnp.cos(x[::-1]) - t * x,
+        diffusion=shapes[sigma],
+        nonlinearity=lambda t, x, u, z: jnp.sin(u) + 0.3 * z @ z + x[0] * z[1] - u * t,
+        terminal=lambda x: jnp.sin(x @ x),
+    )
+
+
 def heat(dim=3, horizon=0.5):
     """A linear problem with a source: u = |x|^2 + exp(t) sum x, sigma = 0.8."""
     sigma = 0.8

@@ -39,7 +39,7 @@ FITTING = eqx.nn.MLP(DIM + 1, 1, 4, 1, key=KEY)
 TWO_VALUED = eqx.nn.MLP(DIM + 1, 2, 4, 1, key=KEY)
 ANSWER = Correction(
     t=0.0, x=np.zeros(DIM), value=1.0, stderr=0.1, surrogate_value=0.9, correction=0.1, bias=0.0, gradient=None,
-    gradient_stderr=None, status="budget exhausted", replicates=4, cost=Cost(Evaluations(), 4, 0.0), method=Picard(1, 4),
+    gradient_stderr=None, gradient_bias=None, status="budget exhausted", replicates=4, steps=0, gradient_method=None, cost=Cost(Evaluations(), 4, 0.0), method=Picard(1, 4),
     problem=PROBLEM, has_surrogate=True, stopped="4 replicates were asked for",
 )  # fmt: skip
 

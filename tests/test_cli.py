@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     with path.open(newline="") as file:
         header, *rows = csv.reader(file)
     columns: dict[str, Any] = dict(zip(header, np.array(rows).T, strict=True))
-    for name in ("x", "gradient", "gradient_stderr"):
+    for name in ("x", "gradient", "gradient_stderr", "gradient_bias"):
         columns[name] = np.stack([columns.pop(f"{name}{i + 1}") for i in range(DIM)], axis=1)
     kinds = {"status": str, "replicates": int}
     return {name: column.astype(kinds.get(name, float)) for name, column in columns.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, heat, manufactured, network_surrogate, rough
+from helpers import SIGMAS, heat, manufactured, network_surrogate, rough, varying
 from literal import literal_picard
 from scasml import Picard
 from scasml.coefficients import diffuse_transposed
@@ -44,7 +44,7 @@ class TestLiteral:
         log = dict.fromkeys(("g", "F", "normals", "uniforms"), 0)
         u, z = literal_picard(
             problem, surrogate, n, samples, key, s, x, nodes=options.get("nodes"), exponent=exponent,
-            weights=options.get("gradient") == "weights", threshold=threshold, log=log,
+            weights=options.get("gradient") == "weights", threshold=threshold, log=log, steps=options.get("steps"),
         )  # fmt: skip
         np.testing.assert_allclose(got.value, u, rtol=1e-11, atol=1e-13)
         got_z = diffuse_transposed(problem.diffusion(jnp.asarray(s), jnp.asarray(x)), got.gradient)
@@ -82,6 +82,13 @@ class TestLiteral:
     def test_every_shape_of_diffusion(self, sigma):
         problem, _ = manufactured(diffusion=SIGMA[sigma])
         self.check(problem, wrap(rough, problem), 2, 2, {"gradient": "weights"})
+
+    @pytest.mark.parametrize(
+        ("sigma", "gradient"), [("scalar", "pathwise"), ("diagonal", "weights"), ("full", "pathwise"), ("full", "weights")]
+    )
+    def test_a_general_diffusion(self, sigma, gradient):
+        """Paths in steps, with X, D and the weight integral carried literally; the residual with sigma(t, x)."""
+        self.check(varying(sigma), wrap(rough, varying(sigma)), 2, 2, {"gradient": gradient, "steps": 2})
 
     def test_nonlinearity_without_z(self):
         problem, _ = manufactured(uses_z=False)

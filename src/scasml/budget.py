@@ -19,6 +19,10 @@ class Budget(NamedTuple):
         left = (DEFAULT_SECONDS - seconds) / max(seconds, 1e-3) * done
         return max(0, min(done, int(left)))  # at most doubling: the early rounds time badly
 
+    def foresee(self, seconds: float) -> int:
+        """How many replicates every point will get, if one of each point takes so many seconds."""
+        return self.replicates or max(2, int(DEFAULT_SECONDS / max(seconds, 1e-6)))
+
     def __str__(self) -> str:
         if self.replicates is not None:
             return f"{self.replicates} replicates were asked for"

@@ -169,6 +169,8 @@ def _problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
         )
     make = catalogue[name]
     known = inspect.signature(make).parameters
+    if dim is not None and "dim" not in known:
+        raise ArgumentError(f"dim is not a parameter of {name}, got {dim}: leave it out, its dimension is fixed.")
     keywords: dict[str, Any] = {} if dim is None else {"dim": dim}
     for text in parameters:
         key, equals, value = text.partition("=")

@@ -1,7 +1,7 @@
 """correct: check the arguments, state the law, run replicates until the budget ends, report."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,8 +16,9 @@ from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
 from .defect import Defect
 from .engine import run_replicates, surrogate_at, terminal_at
 from .errors import ArgumentError, ArgumentTypeError, brief, listing, whole
-from .estimators import AbstractEstimator, Picard
+from .estimators import AbstractEstimator, Evaluations, Picard
 from .generator import Hutchinson
+from .plan import Share, plan
 from .precision import cast, parse_dtype, precision
 from .problem import AbstractLaw, require_law
 from .progress import Report, bar
@@ -77,33 +78,48 @@ def correct(
         model = None if surrogate is None else wrap(cast(surrogate, kind), problem)
         defect = law if model is None else Defect(law, model, hutchinson)
         inside = ts < kind.type(problem.horizon)
-        tally = _Tally(int(inside.sum()), problem.dim, estimator, defect, model, with_gradient)
+        here, at = ts[inside], xs[inside]
+        shares = (
+            plan(law, defect, model, estimator, here, at, seed=seed, gradient=with_gradient, budget=budget)
+            if len(here)
+            else []
+        )
+        tallies = [_Tally(share, here, at, defect, model, with_gradient) for share in shares]
         with _reporting(progress) as report:
-            tally.run(budget, ts[inside], xs[inside], seed, chunk, report)
+            done = _run(tallies, budget, seed, chunk, report)
         base = np.zeros(len(ts))
-        base[inside] = tally.surrogate_value
         if model is not None:
             base[~inside], _ = surrogate_at(model, ts[~inside], xs[~inside])
         end_value, end_slope = terminal_at(law, xs[~inside])
 
     # At t = T the solution is g: no simulation, no error.
-    value, stderr, bias = base.copy(), np.zeros(len(ts)), np.zeros(len(ts))
-    value[inside] += tally.value.mean
+    value, stderr, bias, steps = np.zeros(len(ts)), np.zeros(len(ts)), np.zeros(len(ts)), np.zeros(len(ts), int)
     value[~inside] = end_value
-    stderr[inside] = tally.value.stderr
-    bias[inside] = estimator.bias(defect, tally.increments.mean, tally.increments.stderr)
-    gradient = gradient_stderr = None
-    if with_gradient:
-        gradient, gradient_stderr = np.zeros(xs.shape), np.zeros(xs.shape)
-        gradient[inside] = tally.surrogate_slope + tally.gradient.mean
-        gradient[~inside] = end_slope
-        gradient_stderr[inside] = tally.gradient.stderr
-    finite = np.isfinite(value) & (True if gradient is None else np.isfinite(gradient).all(axis=1))
+    gradient, gradient_stderr, gradient_bias = (np.zeros(xs.shape) for _ in range(3))
+    gradient[~inside] = end_slope
+    gradient_method = np.full(len(ts), "exact", object)
+    spent = Evaluations()
+    for tally in tallies:
+        points = np.flatnonzero(inside)[tally.share.points]
+        settled = tally.share.estimator
+        base[points] = tally.surrogate_value
+        value[points] = tally.surrogate_value + tally.value.mean
+        stderr[points] = tally.value.stderr
+        bias[points] = tally.bias()
+        gradient_method[points] = settled.gradient
+        if settled.discretises(defect):
+            steps[points] = settled.steps
+        if with_gradient:
+            gradient[points] = tally.surrogate_slope + tally.gradient.mean
+            gradient_stderr[points] = tally.gradient.stderr
+            gradient_bias[points] = tally.gradient_bias()
+        spent += tally.spent(done)
+    finite = np.isfinite(value) & (np.isfinite(gradient).all(axis=1) if with_gradient else True)
     status = np.where(finite, np.where(inside, EXHAUSTED, CONVERGED), NOT_FINITE)
-    counts = np.where(inside, tally.done, 0)
+    counts = np.where(inside, done, 0)
 
-    first: Callable[[Any], Any] = (lambda a: None if a is None else a[0]) if is_scalar else (lambda a: a)
-    runs = tally.done * int(inside.sum())
+    first: Callable[[Any], Any] = (lambda a: a[0]) if is_scalar else (lambda a: a)
+    if_gradient: Callable[[Any], Any] = lambda a: first(a) if with_gradient else None
     return Correction(
         t=first(ts.astype(np.float64)),
         x=first(xs.astype(np.float64)),
@@ -112,11 +128,14 @@ def correct(
         surrogate_value=first(base),
         correction=first(value - base),
         bias=first(bias),
-        gradient=first(gradient),
-        gradient_stderr=first(gradient_stderr),
+        gradient=if_gradient(gradient),
+        gradient_stderr=if_gradient(gradient_stderr),
+        gradient_bias=if_gradient(gradient_bias),
         status=first(status.astype(object)) if not is_scalar else str(status[0]),
         replicates=first(counts),
-        cost=Cost(estimator.cost(defect).times(runs), runs, time.monotonic() - began),
+        steps=first(steps),
+        gradient_method=if_gradient(gradient_method),
+        cost=Cost(spent, done * len(here), time.monotonic() - began),
         method=estimator,
         problem=problem,
         has_surrogate=model is not None,
@@ -125,48 +144,42 @@ def correct(
 
 
 class _Tally:
-    """Moments of the replicates run so far."""
+    """Moments of the replicates run so far, at the points of one share."""
 
     def __init__(
         self,
-        points: int,
-        dim: int,
-        estimator: AbstractEstimator,
+        share: Share,
+        t: NDArray[Any],
+        x: NDArray[Any],
         law: AbstractLaw,
         surrogate: AbstractSurrogate | None,
         with_gradient: bool,
     ):
-        self.estimator, self.law, self.surrogate, self.with_gradient = estimator, law, surrogate, with_gradient
-        self.done = 0
+        self.share, self.law, self.surrogate, self.with_gradient = share, law, surrogate, with_gradient
+        self.t, self.x = t[share.points], x[share.points]
+        points, dim, levels = *self.x.shape, share.estimator.increments
         self.surrogate_value = np.zeros(points)
         self.surrogate_slope = np.zeros((points, dim))
         self.value = Moments.empty((points,))
+        self.increments = Moments.empty((points, levels))
         self.gradient = Moments.empty((points, dim if with_gradient else 0))
-        self.increments = Moments.empty((points, estimator.increments))
+        self.gradient_increments = Moments.empty((points, levels, dim if with_gradient else 0))
 
-    def run(
-        self, budget: Budget, t: NDArray[Any], x: NDArray[Any], seed: int, chunk: int | None, report: Report | None
-    ) -> None:
-        clock: float | None = None  # starts with the first row: compiling is not simulating
-        while len(t) and (more := budget.proceed(self.done, 0.0 if clock is None else time.monotonic() - clock)) > 0:
-            upcoming = range(self.done, self.done + more)
-            for replicate, where, rows in run_replicates(
-                self.law,
-                self.estimator,
-                t,
-                x,
-                upcoming,
-                seed=seed,
-                gradient=self.with_gradient,
-                surrogate=self.surrogate,
-                chunk=chunk,
-            ):
-                clock = time.monotonic() if clock is None else clock
-                self._add(where, jax.tree.map(lambda a: a.astype(np.float64), rows))
-                if report is not None:
-                    total = None if budget.replicates is None else budget.replicates * len(t)
-                    report(replicate * len(t) + where.stop, total)
-            self.done += more
+    def run(self, replicates: range, seed: int, chunk: int | None) -> Iterator[int]:
+        """Yields the number of rows done, as they come."""
+        for _, where, rows in run_replicates(
+            self.law,
+            self.share.estimator,
+            self.t,
+            self.x,
+            replicates,
+            seed=seed,
+            gradient=self.with_gradient,
+            surrogate=self.surrogate,
+            chunk=chunk,
+        ):
+            self._add(where, jax.tree.map(lambda a: a.astype(np.float64), rows))
+            yield where.stop - where.start
 
     def _add(self, where: slice, rows: Any) -> None:
         if rows.surrogate is not None:
@@ -176,6 +189,39 @@ class _Tally:
             self.increments.update(where, rows.increments)
             if self.with_gradient:
                 self.gradient.update(where, rows.gradient)
+                self.gradient_increments.update(where, rows.gradient_increments)
+
+    def bias(self) -> NDArray[Any]:
+        """Of the levels not taken and of the steps, together."""
+        levels = self.share.estimator.bias(self.law, self.increments.mean, self.increments.stderr)
+        return levels + self.share.bias
+
+    def gradient_bias(self) -> NDArray[Any]:
+        last = lambda a: np.moveaxis(a, 1, -1)
+        mean, stderr = last(self.gradient_increments.mean), last(self.gradient_increments.stderr)
+        return self.share.estimator.bias(self.law, mean, stderr) + self.share.gradient_bias
+
+    def spent(self, replicates: int) -> Evaluations:
+        """Of all replicates, the pilots' coupled ones included."""
+        fine, halved = self.share.estimator, self.share.estimator.halve()
+        pilots = (fine.cost(self.law) + halved.cost(self.law)).times(self.share.pilots)
+        return (fine.cost(self.law).times(replicates) + pilots).times(len(self.t))
+
+
+def _run(tallies: list[_Tally], budget: Budget, seed: int, chunk: int | None, report: Report | None) -> int:
+    """Round after round, each of them at every point; the replicates done."""
+    clock: float | None = None  # starts with the first row: compiling is not simulating
+    done, rows, points = 0, 0, sum(len(tally.t) for tally in tallies)
+    total = None if budget.replicates is None else budget.replicates * points
+    while points and (more := budget.proceed(done, 0.0 if clock is None else time.monotonic() - clock)) > 0:
+        for tally in tallies:
+            for count in tally.run(range(done, done + more), seed, chunk):
+                clock = time.monotonic() if clock is None else clock
+                rows += count
+                if report is not None:
+                    report(rows, total)
+        done += more
+    return done
 
 
 def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]:

@@ -41,7 +41,8 @@ class Correction:
 
     `stderr` is the standard error of the mean over replicates: the statistical part of the error.
     `bias` is an estimate of the size of the rest, NaN where it cannot be told; it is not part of
-    the interval.
+    the interval. So for `gradient_stderr` and `gradient_bias`. `steps` is how many a path was taken in,
+    0 for paths drawn exactly; `gradient_method` is what `gradient="auto"` came to.
     """
 
     t: Any
@@ -53,8 +54,11 @@ class Correction:
     bias: Any
     gradient: NDArray[Any] | None
     gradient_stderr: NDArray[Any] | None
+    gradient_bias: NDArray[Any] | None
     status: Any
     replicates: Any
+    steps: Any
+    gradient_method: Any
     cost: Cost
     method: AbstractEstimator
     problem: AbstractLaw
@@ -95,11 +99,12 @@ class Correction:
             "correction": self.correction,
             "bias": self.bias,
             "replicates": self.replicates,
+            "steps": self.steps,
             "status": self.status,
         }
-        if gradient and self.gradient is not None and self.gradient_stderr is not None:
-            columns["gradient"] = np.atleast_2d(self.gradient)
-            columns["gradient_stderr"] = np.atleast_2d(self.gradient_stderr)
+        if gradient and self.gradient is not None:
+            for name in ("gradient", "gradient_stderr", "gradient_bias"):
+                columns[name] = np.atleast_2d(getattr(self, name))
         return {name: np.atleast_1d(column) for name, column in columns.items()}
 
     def to_xarray(self) -> Any:

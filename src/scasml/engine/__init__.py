@@ -1,5 +1,5 @@
 """Where replicates run."""
 
-from .local import run_replicates, surrogate_at, terminal_at
+from .local import at_points, point_keys, run_replicates, surrogate_at, terminal_at
 
-__all__ = ["run_replicates", "surrogate_at", "terminal_at"]
+__all__ = ["at_points", "point_keys", "run_replicates", "surrogate_at", "terminal_at"]

@@ -59,6 +59,8 @@ class Row(NamedTuple):
     value: Any
     gradient: Any
     increments: Any
+    gradient_increments: Any
+    coarse: Any  # value and gradient on paths of half the steps, if the paths are in steps and `coupled`; else zeros
     surrogate: Any
 
 
@@ -70,19 +72,30 @@ def _replicates(
     gradient: bool,
     items: Any,
     count: Any,
+    coupled: Any = False,
 ) -> Row:
     def one(item: tuple[Array, Array, Array, Array]) -> Row:
         t, x, point, replicate = item
-        key = jax.random.wrap_key_data(point, impl="threefry2x32")
-        estimate = method.replicate(law, jax.random.fold_in(key, replicate), t, x, gradient)
-        return Row(*estimate, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
+        key = jax.random.fold_in(jax.random.wrap_key_data(point, impl="threefry2x32"), replicate)
+        estimate, coarse = method.replicate(law, key, t, x, gradient), None
+        if method.discretises(law):
+            on_halved = lambda: method.halve().replicate(law, key, t, x, gradient)[:2]
+            coarse = jax.lax.cond(coupled, on_halved, lambda: jax.tree.map(jnp.zeros_like, estimate[:2]))
+        return Row(*estimate, coarse, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
 
     return _loop(one, items, count)
 
 
 @eqx.filter_jit
-def _values(f: Callable[..., Array], items: Any, count: Any) -> tuple[Array, Array]:
-    return _loop(lambda item: jax.value_and_grad(f, argnums=len(item) - 1)(*item), items, count)
+def _each(f: Callable[..., Any], items: Any, count: Any) -> Any:
+    return _loop(lambda item: f(*item), items, count)
+
+
+class _ValueAndSlope(eqx.Module):
+    function: Callable[..., Array]
+
+    def __call__(self, *point: Array) -> tuple[Array, Array]:
+        return jax.value_and_grad(self.function, argnums=len(point) - 1)(*point)
 
 
 def _fill(rows: NDArray[Any]) -> NDArray[Any]:
@@ -91,25 +104,32 @@ def _fill(rows: NDArray[Any]) -> NDArray[Any]:
     return full
 
 
+def at_points(f: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
+    """f of one row of each array, at every row; like everything here, compiled once whatever their number."""
+    count, parts = len(arrays[0]), []
+    for start in range(0, max(count, 1), CAPACITY):
+        rows = tuple(a[start : start + CAPACITY] for a in arrays)
+        filled = len(rows[0])
+        with precision(arrays[0].dtype):
+            out = _each(f, tuple(map(_fill, rows)), np.int32(filled))
+            parts.append(jax.tree.map(lambda a, n=filled: np.asarray(a)[:n], out))
+    return jax.tree.map(lambda *p: np.concatenate(p), *parts)
+
+
 def surrogate_at(surrogate: AbstractSurrogate, t: NDArray[Any], x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """u and grad u at every point."""
-    return _in_batches(surrogate, t, x)
+    return _values(surrogate, t, x)
 
 
 def terminal_at(law: AbstractLaw, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """g and grad g at every point."""
-    return _in_batches(law.terminal, x)
+    return _values(law.terminal, x)
 
 
-def _in_batches(f: Callable[..., Array], *arrays: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    values, gradients = [np.zeros(0)], [np.zeros((0, arrays[-1].shape[1]))]
-    for start in range(0, len(arrays[0]), CAPACITY):
-        rows = tuple(a[start : start + CAPACITY] for a in arrays)
-        with precision(arrays[-1].dtype):
-            value, gradient = _values(f, tuple(map(_fill, rows)), np.int32(len(rows[0])))
-        values.append(np.asarray(value, np.float64)[: len(rows[0])])
-        gradients.append(np.asarray(gradient, np.float64)[: len(rows[0])])
-    return np.concatenate(values), np.concatenate(gradients)
+def _values(f: Callable[..., Array], *arrays: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    if not len(arrays[0]):  # compile nothing for nobody
+        return np.zeros(0), np.zeros((0, arrays[-1].shape[1]))
+    return jax.tree.map(lambda a: a.astype(np.float64), at_points(_ValueAndSlope(f), *arrays))
 
 
 def run_replicates(
@@ -123,8 +143,11 @@ def run_replicates(
     gradient: bool,
     surrogate: AbstractSurrogate | None = None,
     chunk: int | None = None,
+    coupled: bool = False,
 ) -> Iterator[tuple[int, slice, Row]]:
     """Yields (replicate number, slice of points, rows), every point once per replicate and replicates in order.
+
+    `coupled` fills `Row.coarse` too, in the same program.
 
     `chunk` is how many rows one call of the kernel works through; by default as many as take a
     fifth of a second, so that progress shows and an interrupt is heard.
@@ -139,7 +162,7 @@ def run_replicates(
         p, r = work % points, replicates.start + work // points
         items = (_fill(t[p]), _fill(x[p]), _fill(keys[p]), _fill(r.astype(np.uint32)))
         with precision(x.dtype):
-            out = _replicates(law, surrogate, method, gradient, items, np.int32(stop - start))
+            out = _replicates(law, surrogate, method, gradient, items, np.int32(stop - start), np.bool_(coupled))
             out = jax.tree.map(lambda a: np.asarray(a)[: stop - start], out)
         return out, time.perf_counter() - began
 

@@ -16,6 +16,7 @@ class Replicate(NamedTuple):
     value: Array  # of the law's solution u
     gradient: Array | None  # of grad u, if it was asked for
     increments: Array  # what each level added to the value
+    gradient_increments: Array | None  # and to the gradient
 
 
 class Evaluations(NamedTuple):

@@ -102,7 +102,11 @@ class Picard(AbstractEstimator):
             )
         self.steps = "auto"
         if not (isinstance(steps, str) and steps == "auto"):
-            self.steps = whole("steps", steps, 1, 'pass the number of steps of a path, or "auto"')
+            remedy = 'pass an even number of steps for a path, or "auto"'
+            self.steps = whole("steps", steps, 2, remedy)
+            if self.steps % 2:
+                # The bias of the steps is told by taking half of them.
+                raise ArgumentError(f"steps must be even, got {steps}: {remedy}.")
         self.halved = False
 
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
@@ -150,16 +154,16 @@ class Picard(AbstractEstimator):
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
         terms = self._terms(law, self.levels, key, t, x, gradient)
         increments = jnp.stack([term.u for term in terms])
-        total = _sum(terms)
-        solution = self._solution(law, t, x, total)
+        solution = self._solution(law, t, x, _sum(terms))
         if not gradient:
-            return Replicate(solution.u, None, increments)
-        if self.threshold is not None:
-            return Replicate(solution.u, undiffuse_transposed(law.diffusion(t, x), solution.z), increments)
+            return Replicate(solution.u, None, increments, None)
         # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
-        weighted = any(self.weighs(law, l) for l in (None, *self._levels(law, self.levels)))
-        slope = undiffuse_transposed(law.diffusion(t, x), total.z) if weighted else 0.0
-        return Replicate(solution.u, total.slope + slope, increments)
+        slopes = jnp.stack([term.slope for term in terms])
+        unweigh = lambda z: undiffuse_transposed(law.diffusion(t, x), z)
+        if any(self.weighs(law, l) for l in (None, *self._levels(law, self.levels))):
+            slopes = slopes + jax.vmap(unweigh)(jnp.stack([term.z for term in terms]))
+        total = jnp.sum(slopes, 0) if self.threshold is None else unweigh(solution.z)
+        return Replicate(solution.u, total, increments, slopes)
 
     def iterate(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> Solution:
         """U_n(s, x); its z is zero unless asked for."""

@@ -1,0 +1,115 @@
+"""The Heston model: a price and its variance, which drives its own noise."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..errors import ArgumentError
+from ..problem import Problem, Reference
+from ._arguments import constructor, final_time, number, positive
+from ._discount import Discount
+from ._heston_price import ACCURACY, HestonCall
+
+# Beyond it the second noise is next to none, and the integral of the reference needs ever more nodes.
+STRONGEST = 0.9999
+
+
+class _Drift(eqx.Module):
+    """mu = ((r - q) S, kappa (theta - v^+))."""
+
+    growth: float = eqx.field(static=True)
+    reversion: float = eqx.field(static=True)
+    mean_variance: float = eqx.field(static=True)
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        price, variance = x
+        return jnp.stack(
+            [self.growth * price, self.reversion * (self.mean_variance - jnp.maximum(variance, 0.0))],
+        )
+
+
+class _Diffusion(eqx.Module):
+    """sigma = sqrt(v^+) ((S, 0), (rho xi, sqrt(1 - rho^2) xi))."""
+
+    vol_of_variance: float = eqx.field(static=True)
+    correlation: float = eqx.field(static=True)
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        price, variance = x
+        alive = variance > 0
+        # The root of the branch not taken must have a finite derivative too.
+        root = jnp.where(alive, jnp.sqrt(jnp.where(alive, variance, 1.0)), 0.0)
+        along, across = self.correlation, math.sqrt(1 - self.correlation**2)
+        shared = self.vol_of_variance * root
+        return jnp.stack(
+            [jnp.stack([root * price, jnp.zeros_like(root)]), jnp.stack([along * shared, across * shared])]
+        )
+
+
+class _Terminal(eqx.Module):
+    """g = (S - K)^+."""
+
+    strike: float = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        return jnp.maximum(x[0] - self.strike, 0.0)
+
+
+@constructor
+def heston(
+    spot: float = 100.0,
+    variance: float = 0.04,
+    reversion: float = 4.0,
+    mean_variance: float = 0.25,
+    vol_of_variance: float = 1.0,
+    correlation: float = -0.5,
+    rate: float = 0.01,
+    dividend: float = 0.02,
+    horizon: float = 1.0,
+    strike: float = 100.0,
+) -> Problem:
+    """Call in the Heston model (Heston 1993; parameters of a QuantLib test), reference by a one-dimensional integral.
+
+    u_t + (r - q) S u_S + kappa (theta - v) u_v + (v/2) (S^2 u_SS + 2 rho xi S u_Sv + xi^2 u_vv) - r u = 0
+    u(T, S, v) = (S - K)^+
+
+    x = (S, v). kappa is `reversion`, theta `mean_variance`, xi `vol_of_variance`, rho `correlation`, r `rate`,
+    q `dividend`, K `strike`; x0 = (`spot`, `variance`). The variance never turns negative, its discretised
+    paths may: the coefficients have v^+ = max(v, 0) for v (full truncation).
+    """
+    spot = positive("spot", spot, "pass the price S at time 0")
+    variance = number("variance", variance, "pass the variance v at time 0")
+    if variance < 0:
+        raise ArgumentError(
+            f"variance must not be negative, got {variance!r}: pass the variance v at time 0, a volatility squared."
+        )
+    reversion = positive("reversion", reversion, "pass the speed kappa at which the variance returns to its mean")
+    mean_variance = positive("mean_variance", mean_variance, "pass the variance theta that v returns to")
+    vol_of_variance = positive("vol_of_variance", vol_of_variance, "pass the volatility xi of the variance")
+    correlation = number("correlation", correlation, "pass the correlation rho of price and variance")
+    if abs(correlation) > STRONGEST:
+        raise ArgumentError(
+            f"correlation must lie within [-{STRONGEST}, {STRONGEST}], got {correlation!r}: "
+            "sigma is not invertible at 1, and nearly so close to it."
+        )
+    rate = number("rate", rate, "pass the rate of interest r")
+    dividend = number("dividend", dividend, "pass the dividend yield q")
+    horizon, strike = final_time(horizon), positive("strike", strike, "pass the strike K")
+    return Problem(
+        dim=2,
+        horizon=horizon,
+        drift=_Drift(rate - dividend, reversion, mean_variance),
+        diffusion=_Diffusion(vol_of_variance, correlation),
+        nonlinearity=Discount(rate),
+        terminal=_Terminal(strike),
+        name="heston",
+        reference=Reference(
+            HestonCall(reversion, mean_variance, vol_of_variance, correlation, rate, dividend, horizon, strike),
+            ACCURACY * (spot + strike),
+            "Lewis's integral of the characteristic function on a turned ray, double-exponential rule",
+        ),
+        x0=np.array([spot, variance]),
+    )

@@ -1,0 +1,77 @@
+"""Linear-quadratic control of an Ornstein-Uhlenbeck process."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from ..paths import OrnsteinUhlenbeck
+from ..problem import Problem, Reference
+from ._arguments import ROUNDING, constructor, dimension, positive, time_to_go
+
+HORIZON = 1.0
+
+
+class _Hamiltonian(eqx.Module):
+    """F = -|z|^2/2."""
+
+    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
+        return -0.5 * jnp.sum(jnp.square(z))
+
+
+class _Terminal(eqx.Module):
+    """g = c |x|^2/2."""
+
+    weight: float = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        return 0.5 * self.weight * jnp.sum(jnp.square(x))
+
+
+@dataclass(frozen=True)
+class _Riccati:
+    """u = P |x|^2/2 + r, where P' = -2 k P - s^2 P^2 and r' = (d/2) s^2 P in tau = T - t."""
+
+    rate: float
+    sigma: float
+    weight: float
+
+    def __call__(self, t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+        tau = time_to_go(t, HORIZON)
+        # s^2 c (1 - e^(-2 k tau))/(2 k)
+        spread = self.sigma**2 * self.weight * -np.expm1(-2 * self.rate * tau) / (2 * self.rate)
+        p = self.weight * np.exp(-2 * self.rate * tau) / (1 + spread)
+        return p * np.sum(np.square(x), axis=-1) / 2 + x.shape[-1] / 2 * np.log1p(spread)
+
+
+@constructor
+def ornstein_uhlenbeck(dim: int = 10, rate: float = 1.0, sigma: float = 1.0, weight: float = 1.0) -> Problem:
+    """Linear-quadratic control of an Ornstein-Uhlenbeck process, exact solution u = P(T - t) |x|^2/2 + r(T - t).
+
+    u_t - k <x, grad u> + (s^2/2) Lap u - (s^2/2) |grad u|^2 = 0,    u(T, x) = c |x|^2/2,    T = 1
+
+    k is `rate`, s `sigma`, c `weight`: the least cost of steering dX = (-k X + s a) dt + s dW when the control a costs
+    |a|^2/2 per time and the end c |X_T|^2/2. x0 = (1, ..., 1).
+    """
+    dim = dimension(dim)
+    rate = positive("rate", rate, "pass the speed k of the reversion to 0")
+    sigma = positive("sigma", sigma, "pass the diffusion coefficient")
+    weight = positive("weight", weight, "pass the c of the final cost c |x|^2/2")
+    return Problem(
+        dim=dim,
+        horizon=HORIZON,
+        dynamics=OrnsteinUhlenbeck(rate, 0.0, sigma),
+        nonlinearity=_Hamiltonian(),
+        terminal=_Terminal(weight),
+        name="ornstein_uhlenbeck",
+        reference=Reference(
+            _Riccati(rate, sigma, weight),
+            ROUNDING * max(1.0, weight),
+            "exact, the Riccati equation of linear-quadratic control",
+        ),
+        x0=np.ones(dim),
+    )

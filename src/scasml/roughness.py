@@ -1,0 +1,132 @@
+"""How smooth the terminal condition is where paths end: with jumps, with kinks, or neither.
+
+A path derivative of g misses what happens at a jump, and a second one what happens at a kink. Where
+the code of g holds nothing that could make either, nothing is run. Otherwise the segment between two
+simulated end states is bisected forty times toward the half in which g (or its slope along the
+segment) changes more: the change dies away with the segment unless g jumps (or its slope does).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from .paths import AbstractPathLaw
+from .problem import AbstractLaw
+from .structure import once_per_structure
+
+SMOOTH, KINKS, JUMPS = 0, 1, 2
+
+SEGMENTS = 256
+BISECTIONS = 40
+# Of the largest change seen. A Lipschitz function changes by 2^-40 of it, and less if that is where it is flat.
+REMAINS = 1e-6
+
+_ROUGH = frozenset(
+    [
+        "max",
+        "min",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "rem",
+        "clamp",
+        "select_n",
+        "sort",
+        "top_k",
+        "is_finite",
+        "reduce_max",
+        "reduce_min",
+        "argmax",
+        "argmin",
+        "cummax",
+        "cummin",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "cond",
+        "while",
+        "convert_element_type",
+        "pure_callback",
+        "custom_vjp_call",
+    ]
+)
+
+
+@once_per_structure
+def may_be_rough(law: AbstractLaw) -> bool:
+    """Whether the code of g holds a primitive that could make a kink or a jump."""
+    x = jax.ShapeDtypeStruct((law.dim,), jnp.result_type(float))
+    return _holds_rough(jax.make_jaxpr(law.terminal)(x).jaxpr)
+
+
+def _holds_rough(jaxpr: Any) -> bool:
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        # A change of precision is smooth; one from booleans or integers is not.
+        if name == "convert_element_type" and jnp.issubdtype(equation.invars[0].aval.dtype, jnp.floating):
+            name = "precision"
+        if name in _ROUGH:
+            return True
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda p: isinstance(p, Jaxpr | ClosedJaxpr)):
+            if isinstance(inner, ClosedJaxpr):
+                inner = inner.jaxpr
+            if isinstance(inner, Jaxpr) and _holds_rough(inner):
+                return True
+    return False
+
+
+class Probe(eqx.Module):
+    """Of one point: what is left of the changes of g, and of its slope, on the segments between ends of paths."""
+
+    law: AbstractLaw
+    paths: AbstractPathLaw
+
+    def __call__(self, s: Array, x: Array, key: Array) -> tuple[Array, Array]:
+        law = self.law
+        end = lambda key: self.paths.jump(key, s, x, law.horizon - s, False).x
+        ends = jax.vmap(end)(jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), 2 * SEGMENTS))
+        value = lambda a, b, c: law.terminal(a + c * (b - a))
+        slope = lambda a, b, c: jax.jvp(lambda c: value(a, b, c), (c,), (jnp.ones_like(c),))[1]
+        return _remains(value, ends), _remains(slope, ends)
+
+
+def _remains(f: Callable[[Array, Array, Array], Array], ends: Array) -> Array:
+    """The largest change of f that is left on a segment after bisection, over the largest before."""
+
+    def bisect(a: Array, b: Array) -> tuple[Array, Array]:
+        def step(_: Any, held: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            low, high, at_low, at_high = held
+            middle = (low + high) / 2
+            at_middle = f(a, b, middle)
+            left = jnp.abs(at_middle - at_low) > jnp.abs(at_high - at_middle)
+            return (
+                jnp.where(left, low, middle),
+                jnp.where(left, middle, high),
+                jnp.where(left, at_low, at_middle),
+                jnp.where(left, at_middle, at_high),
+            )
+
+        zero, one = jnp.zeros(()), jnp.ones(())
+        at_a, at_b = f(a, b, zero), f(a, b, one)
+        _, _, low, high = jax.lax.fori_loop(0, BISECTIONS, step, (zero, one, at_a, at_b))
+        return jnp.abs(high - low), jnp.maximum(jnp.abs(at_a), jnp.abs(at_b))
+
+    left, size = jax.vmap(bisect)(ends[:SEGMENTS], ends[SEGMENTS:])
+    return jnp.max(left) / jnp.maximum(jnp.max(size), jnp.finfo(size.dtype).tiny)
+
+
+def classify(value: NDArray[Any], slope: NDArray[Any]) -> NDArray[np.int64]:
+    """SMOOTH, KINKS or JUMPS, from what a `Probe` in float64 finds left."""
+    return np.where(value > REMAINS, JUMPS, np.where(slope > REMAINS, KINKS, SMOOTH))
