@@ -49,8 +49,8 @@ def measure(dim: int) -> None:
     law = Defect(problem, wrap(network(dim), problem, inputs="tx"))
     rng = np.random.default_rng(0)
     t, x = rng.uniform(size=ITEMS).astype(np.float32), rng.normal(size=(ITEMS, dim)).astype(np.float32)
-    keys, replicates = local.point_keys(0, t, x), np.zeros(ITEMS, np.uint32)
-    items = tuple(local._fill(a) for a in (t, x, keys, replicates))
+    keys, replicates, halved = local.point_keys(0, t, x), np.zeros(ITEMS, np.uint32), np.zeros(ITEMS, bool)
+    items = tuple(local._fill(a) for a in (t, x, keys, replicates, halved))
     ts, xs = jnp.linspace(0, 1, RESIDUALS), jax.random.normal(jax.random.key(1), (RESIDUALS, dim))
     kinds = {
         "weights": (Picard(2, SAMPLES, gradient="weights"), True, 0),

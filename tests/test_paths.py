@@ -160,10 +160,10 @@ def path_of(dynamics, scheme, steps, x, noise, tau):
     """X at the end, D = dX/dx and the weight, from increments given at FINE resolution."""
     paths = Stepped(dynamics=dynamics, scheme=scheme, steps=steps)
     dw = noise.reshape(steps, -1, len(x)).sum(1)
-    h = tau / steps
-    times = h * jnp.arange(steps)
-    end, states = paths.states(x, times, h, dw)
-    jacobians = jax.jacfwd(lambda x: paths.states(x, times, h, dw))(x)
+    lengths = jnp.full(steps, tau / steps)
+    times = tau / steps * jnp.arange(steps)
+    end, states = paths.states(x, times, lengths, dw)
+    jacobians = jax.jacfwd(lambda x: paths.states(x, times, lengths, dw))(x)
     integrand = lambda t, y, d, w: (jnp.linalg.inv(matrix(dynamics.diffusion(t, y), len(x))) @ d).T @ w
     integral = jax.vmap(integrand)(times, states, jacobians[1], dw).sum(0)
     return end, jacobians[0], matrix(dynamics.diffusion(jnp.zeros(()), x), len(x)).T @ integral / tau
@@ -228,17 +228,27 @@ def test_the_weight_by_one_reverse_pass_is_the_one_by_the_derivative_process(noi
     dynamics, x, tau = ORDERS[noise], jnp.array([0.3, -0.4]), jnp.asarray(0.8)
     paths, key = Stepped(dynamics=dynamics, scheme=scheme, steps=8), jax.random.key(0)
     got = paths.jump(key, jnp.zeros(()), x, tau, True)
-    end, _, weight = path_of(dynamics, scheme, 8, x, paths.increments(key, x, tau), tau)
+    end, _, weight = path_of(dynamics, scheme, 8, x, paths.grid(key, jnp.zeros(()), x, tau)[2], tau)
     np.testing.assert_allclose(got.x, end, rtol=1e-12)
     np.testing.assert_allclose(got.weight, weight, rtol=1e-10)
 
 
-def test_halved_steps_sum_the_same_noise():
-    paths = Stepped(dynamics=ORDERS["diagonal"], scheme="euler", steps=8)
-    halved = Stepped(dynamics=ORDERS["diagonal"], scheme="euler", steps=8, halved=True)
-    x, tau, key = jnp.zeros(2), jnp.asarray(0.5), jax.random.key(1)
-    fine = paths.increments(key, x, tau)
-    np.testing.assert_allclose(halved.increments(key, x, tau), fine[0::2] + fine[1::2], rtol=1e-14)
+@pytest.mark.parametrize("scheme", ["euler", "milstein"])
+@pytest.mark.parametrize("noise", ORDERS)
+def test_halved_steps_are_half_as_many_on_the_same_noise(noise, scheme):
+    """Also as data, inside a compiled program; the steps of no length leave X and its weight alone."""
+    dynamics, x, tau, key = ORDERS[noise], jnp.array([0.3, -0.4]), jnp.asarray(0.5), jax.random.key(1)
+    fine = Stepped(dynamics=dynamics, scheme=scheme, steps=8)
+    dw = fine.grid(key, jnp.zeros(()), x, tau)[2]
+    end, _, weight = path_of(dynamics, scheme, 4, x, dw[0::2] + dw[1::2], tau)
+
+    @jax.jit
+    def jump(halved):
+        return Stepped(dynamics=dynamics, scheme=scheme, steps=8, halved=halved).jump(key, jnp.zeros(()), x, tau, True)
+
+    np.testing.assert_allclose(jump(True).x, end, rtol=1e-12)
+    np.testing.assert_allclose(jump(True).weight, weight, rtol=1e-10)
+    np.testing.assert_allclose(jump(False).x, fine.jump(key, jnp.zeros(()), x, tau, False).x, rtol=1e-12)
 
 
 def test_d_is_not_carried_when_nobody_needs_the_weight():

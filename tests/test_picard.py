@@ -84,7 +84,8 @@ class TestLiteral:
         self.check(problem, wrap(rough, problem), 2, 2, {"gradient": "weights"})
 
     @pytest.mark.parametrize(
-        ("sigma", "gradient"), [("scalar", "pathwise"), ("diagonal", "weights"), ("full", "pathwise"), ("full", "weights")]
+        ("sigma", "gradient"),
+        [("scalar", "pathwise"), ("diagonal", "weights"), ("full", "pathwise"), ("full", "weights")],
     )
     def test_a_general_diffusion(self, sigma, gradient):
         """Paths in steps, with X, D and the weight integral carried literally; the residual with sigma(t, x)."""

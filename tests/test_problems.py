@@ -158,6 +158,16 @@ def test_nonlinearity_off_the_solution() -> None:
     for c in (1, 1.5, 2, 2.5, 3.0, 4, 5.25):
         expected = 2 - np.mean(np.abs(z / math.sqrt(2)) ** c)
         assert np.isclose(value(problems.hjb_lin(3, c), 0.3, x, 0.0, z), expected, rtol=1e-14)
+    for u in (-0.8, 0.4, 3.0):
+        at = lambda problem, u=u: value(problem, 0.3, x, u, z)
+        assert np.isclose(at(problems.black_scholes_barenblatt(3)), -0.05 * (u - z.sum() / 0.4), rtol=1e-14)
+        assert np.isclose(at(problems.ornstein_uhlenbeck(3, 2.0, 3.0, 4.0)), -z @ z / 2, rtol=1e-14)
+        assert np.isclose(at(problems.black_scholes_basket(3, rate=0.07)), -0.07 * u, rtol=1e-14)
+        assert np.isclose(value(problems.heston(rate=0.07), 0.3, x[:2], u, z[:2]), -0.07 * u, rtol=1e-14)
+        phase, spread = 0.3 + x.sum() / math.sqrt(3), np.mean((1 + 0.3 * np.sin(x)) ** 2)
+        star, slope, curve = math.sin(phase), math.cos(phase), -math.sin(phase) * spread
+        expected = u - u**3 - (star - star**3) - slope - curve / 2
+        assert np.isclose(at(problems.allen_cahn_variable(3)), expected, rtol=1e-13)
 
 
 # References by other means: differences of the reference itself.

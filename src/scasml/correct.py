@@ -202,10 +202,9 @@ class _Tally:
         return self.share.estimator.bias(self.law, mean, stderr) + self.share.gradient_bias
 
     def spent(self, replicates: int) -> Evaluations:
-        """Of all replicates, the pilots' coupled ones included."""
-        fine, halved = self.share.estimator, self.share.estimator.halve()
-        pilots = (fine.cost(self.law) + halved.cost(self.law)).times(self.share.pilots)
-        return (fine.cost(self.law).times(replicates) + pilots).times(len(self.t))
+        """Of all replicates, the pilot's included."""
+        total = (replicates + 2 * self.share.pilots) * len(self.t)
+        return self.share.estimator.cost(self.law).times(total)
 
 
 def _run(tallies: list[_Tally], budget: Budget, seed: int, chunk: int | None, report: Report | None) -> int:

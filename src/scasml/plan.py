@@ -23,7 +23,7 @@ from .paths import Stepped
 from .precision import cast, precision
 from .problem import AbstractLaw
 from .roughness import JUMPS, KINKS, Probe, classify, may_be_rough
-from .statistics import Floats, Moments
+from .statistics import Floats
 from .surrogates import AbstractSurrogate
 
 # Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
@@ -42,7 +42,7 @@ class Share:
     points: NDArray[np.int64]
     bias: Floats
     gradient_bias: Floats
-    pilots: int = 0  # coupled replicates per point
+    pilots: int = 0  # replicates per point of the pilot, each of them run twice
 
 
 def plan(
@@ -196,26 +196,37 @@ def _pilot(
     budget: Budget,
 ) -> _Pilot:
     count = max(PILOT_REPLICATES, (budget.replicates or 0) // PILOT_SHARE)
-    value, change = Moments.empty((len(t),)), Moments.empty((len(t),))
-    gradient_change = Moments.empty(x.shape)
-    clock, rows_done = None, 0
-    replicates = range(PILOT, PILOT + count)
-    for _, where, row in run_replicates(
-        law, estimator, t, x, replicates, seed=seed, gradient=gradient, surrogate=surrogate, coupled=True
-    ):
-        rows_done += where.stop - where.start
-        clock = clock or (time.monotonic(), rows_done)  # after the first row: compiling is not simulating
-        fine, slope = row.value.astype(np.float64), row.gradient
-        coarse, coarse_slope = row.coarse
-        value.update(where, fine)
-        change.update(where, fine - coarse)
-        if gradient:
-            gradient_change.update(where, slope.astype(np.float64) - coarse_slope)
-    began, before = clock or (0.0, 0)
-    each = (time.monotonic() - began) / max(rows_done - before, 1)
+    rows, clock = 0, 0.0
+
+    def run(halved: bool) -> tuple[Floats, Floats]:
+        nonlocal rows, clock
+        values, slopes = np.zeros((count, len(t))), np.zeros((count, *x.shape))
+        for replicate, where, row in run_replicates(
+            law,
+            estimator,
+            t,
+            x,
+            range(PILOT, PILOT + count),
+            seed=seed,
+            gradient=gradient,
+            surrogate=surrogate,
+            halved=halved,
+        ):
+            if clock:  # set by the first row: compiling is not simulating
+                rows += where.stop - where.start
+            clock = clock or time.monotonic()
+            values[replicate - PILOT, where] = row.value
+            if gradient:
+                slopes[replicate - PILOT, where] = row.gradient
+        return values, slopes
+
+    (fine, fine_slope), (coarse, coarse_slope) = run(False), run(True)
+    each = (time.monotonic() - clock) / max(rows, 1)
     expected = budget.foresee(each * len(t))
     # Weak order one: halving the steps doubles the bias, so what it changes is the bias.
-    size = lambda m: np.abs(m.mean) + m.stderr
-    stderr = value.stderr * np.sqrt(count / expected)
-    zeros = np.zeros(x.shape)
-    return _Pilot(size(change), size(gradient_change) if gradient else zeros, stderr, count)
+    with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
+        stderr = lambda a: a.std(0, ddof=1) / np.sqrt(count)
+        size = lambda a: np.abs(a.mean(0)) + stderr(a)
+        return _Pilot(
+            size(fine - coarse), size(fine_slope - coarse_slope), stderr(fine) * np.sqrt(count / expected), count
+        )

@@ -60,7 +60,6 @@ class Row(NamedTuple):
     gradient: Any
     increments: Any
     gradient_increments: Any
-    coarse: Any  # value and gradient on paths of half the steps, if the paths are in steps and `coupled`; else zeros
     surrogate: Any
 
 
@@ -72,16 +71,13 @@ def _replicates(
     gradient: bool,
     items: Any,
     count: Any,
-    coupled: Any = False,
 ) -> Row:
-    def one(item: tuple[Array, Array, Array, Array]) -> Row:
-        t, x, point, replicate = item
+    def one(item: tuple[Array, Array, Array, Array, Array]) -> Row:
+        t, x, point, replicate, halved = item
         key = jax.random.fold_in(jax.random.wrap_key_data(point, impl="threefry2x32"), replicate)
-        estimate, coarse = method.replicate(law, key, t, x, gradient), None
-        if method.discretises(law):
-            on_halved = lambda: method.halve().replicate(law, key, t, x, gradient)[:2]
-            coarse = jax.lax.cond(coupled, on_halved, lambda: jax.tree.map(jnp.zeros_like, estimate[:2]))
-        return Row(*estimate, coarse, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
+        settled = method.halve(halved) if method.discretises(law) else method
+        estimate = settled.replicate(law, key, t, x, gradient)
+        return Row(*estimate, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
 
     return _loop(one, items, count)
 
@@ -143,11 +139,11 @@ def run_replicates(
     gradient: bool,
     surrogate: AbstractSurrogate | None = None,
     chunk: int | None = None,
-    coupled: bool = False,
+    halved: bool = False,
 ) -> Iterator[tuple[int, slice, Row]]:
     """Yields (replicate number, slice of points, rows), every point once per replicate and replicates in order.
 
-    `coupled` fills `Row.coarse` too, in the same program.
+    `halved` takes paths that go in steps in half as many, in the same program and on the same noise.
 
     `chunk` is how many rows one call of the kernel works through; by default as many as take a
     fifth of a second, so that progress shows and an interrupt is heard.
@@ -160,9 +156,9 @@ def run_replicates(
         began = time.perf_counter()
         work = np.arange(start, stop)
         p, r = work % points, replicates.start + work // points
-        items = (_fill(t[p]), _fill(x[p]), _fill(keys[p]), _fill(r.astype(np.uint32)))
+        items = (t[p], x[p], keys[p], r.astype(np.uint32), np.full(stop - start, halved))
         with precision(x.dtype):
-            out = _replicates(law, surrogate, method, gradient, items, np.int32(stop - start), np.bool_(coupled))
+            out = _replicates(law, surrogate, method, gradient, tuple(map(_fill, items)), np.int32(stop - start))
             out = jax.tree.map(lambda a: np.asarray(a)[: stop - start], out)
         return out, time.perf_counter() - began
 

@@ -55,8 +55,8 @@ class AbstractEstimator(eqx.Module):
         """The same estimator with these decided."""
 
     @abc.abstractmethod
-    def halve(self) -> Self:
-        """The same estimator on paths of half the steps, drawn from the same Brownian increments."""
+    def halve(self, halved: Array) -> Self:
+        """The same estimator, where `halved` on paths of half the steps, drawn from the same Brownian increments."""
 
     @abc.abstractmethod
     def discretises(self, law: AbstractLaw) -> bool:

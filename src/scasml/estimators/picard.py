@@ -60,7 +60,7 @@ class Picard(AbstractEstimator):
     threshold: float | None = eqx.field(static=True)
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int | Literal["auto"] = eqx.field(static=True)
-    halved: bool = eqx.field(static=True)
+    halved: bool | Array
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class Picard(AbstractEstimator):
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self._but(gradient=gradient or self.gradient, steps=steps or self.steps)
 
-    def halve(self) -> Self:
-        return self._but(halved=True)
+    def halve(self, halved: Array) -> Self:
+        return self._but(halved=halved)
 
     def _but(self, **changes: Any) -> Self:
         other = copy.copy(self)

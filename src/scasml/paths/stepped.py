@@ -18,39 +18,45 @@ from .base import AbstractDynamics, AbstractPathLaw, Jump
 
 
 class Stepped(AbstractPathLaw):
-    """`steps` equal steps of `scheme`. With `halved` half as many, over pairs of the same Brownian increments."""
+    """`steps` equal steps of `scheme`.
+
+    Where `halved`, half as many, twice as long, over pairs of the same Brownian increments; the other
+    half are of no length. So one compiled program takes both.
+    """
 
     dynamics: AbstractDynamics
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    halved: bool = eqx.field(static=True, default=False)
+    halved: bool | Array = False
 
     def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        noise = self.increments(key, x, duration)
-        h = duration / len(noise)
-        times = s + h * jnp.arange(len(noise), dtype=x.dtype)
+        times, lengths, noise = self.grid(key, s, x, duration)
         if not weight:
-            return Jump(self.states(x, times, h, noise)[0], None)
-        (end, states), pull = jax.vjp(lambda x: self.states(x, times, h, noise), x)
+            return Jump(self.states(x, times, lengths, noise)[0], None)
+        (end, states), pull = jax.vjp(lambda x: self.states(x, times, lengths, noise), x)
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
         (slope,) = pull((jnp.zeros_like(end), jax.vmap(integrand)(times, states, noise)))
         return Jump(end, diffuse_transposed(self.dynamics.diffusion(s, x), slope) / duration)
 
-    def increments(self, key: PRNGKeyArray, x: Array, duration: Array) -> Array:
-        """dW of every step."""
-        xi = jax.random.normal(key, (self.steps, *x.shape), x.dtype)
-        fine = jnp.sqrt(duration / self.steps) * xi
-        return fine.reshape(-1, 2, *x.shape).sum(1) if self.halved else fine
+    def grid(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array) -> tuple[Array, Array, Array]:
+        """When every step begins, its length, and its dW."""
+        h = duration / self.steps
+        times, lengths = s + h * jnp.arange(self.steps, dtype=x.dtype), jnp.broadcast_to(h, (self.steps,))
+        noise = jnp.sqrt(h) * jax.random.normal(key, (self.steps, *x.shape), x.dtype)
+        if self.halved is False:
+            return times, lengths, noise
+        in_pairs = lambda a: jnp.where(self.halved, _in_pairs(a), a)
+        return times, in_pairs(lengths), in_pairs(noise)
 
-    def states(self, x: Array, times: Array, h: Array, noise: Array) -> tuple[Array, Array]:
+    def states(self, x: Array, times: Array, lengths: Array, noise: Array) -> tuple[Array, Array]:
         """X at the end, and X at the beginning of every step."""
         move = self._euler if self.scheme == "euler" else self._milstein
 
-        def step(x: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
-            t, dw = at
+        def step(x: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            t, h, dw = at
             return move(t, x, h, dw), x
 
-        return jax.lax.scan(step, x, (times, noise))
+        return jax.lax.scan(step, x, (times, lengths, noise))
 
     def _euler(self, t: Array, x: Array, h: Array, dw: Array) -> Array:
         return x + h * self.dynamics.drift(t, x) + diffuse(self.dynamics.diffusion(t, x), dw)
@@ -73,3 +79,9 @@ class Stepped(AbstractPathLaw):
             # where sigma_i depends on x_i alone.
             mean = iterated(jnp.where(dw < 0, -1.0, 1.0).astype(x.dtype))
         return self._euler(t, x, h, dw) + 0.5 * (iterated(dw) - h * mean)
+
+
+def _in_pairs(a: Array) -> Array:
+    """a_0 + a_1, 0, a_2 + a_3, 0, ..."""
+    pairs = a.reshape(-1, 2, *a.shape[1:]).sum(1)
+    return jnp.stack([pairs, jnp.zeros_like(pairs)], 1).reshape(a.shape)
