@@ -88,18 +88,18 @@ class Off(eqx.Module):
         return self.wave(t, x) + self.ripple(t, x)
 
 
-def random_problem(seed, dim, shape, horizon=0.5):
+def random_problem(seed, dim, shape, horizon=0.3):
     """Its parts hold their random numbers as arrays, so that one compiled kernel serves every seed."""
     rng = np.random.default_rng(seed)
     direction = lambda: rng.normal(size=dim) / np.sqrt(dim)
-    wave = Wave(direction(), np.asarray(rng.uniform(0.5, 1.5)), np.asarray(rng.normal()))
+    wave = Wave(direction(), np.asarray(rng.uniform(0.5, 1.0)), np.asarray(rng.uniform(-0.3, 0.3)))
     drift, diffusion = Drift(direction()), Diffusion(0.5 * direction(), shape)
     problem = scasml.Problem(
         dim=dim,
         horizon=horizon,
         drift=drift,
         diffusion=diffusion,
-        nonlinearity=Nonlinearity(wave, drift, diffusion, rng.uniform(-0.4, 0.4, 4)),
+        nonlinearity=Nonlinearity(wave, drift, diffusion, rng.uniform(-0.2, 0.2, 4)),
         terminal=End(wave, horizon),
     )
     ripple = Wave(direction(), np.asarray(0.05), np.asarray(0.05 * rng.uniform(-1, 1)))

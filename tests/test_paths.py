@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from helpers import SIGMAS
-from scasml.paths import Gaussian, General, GeometricBrownian, OrnsteinUhlenbeck, Stepped
+from scasml.paths import Gaussian, General, GeometricBrownian, OrnsteinUhlenbeck, Stepped, noise
+from scasml.paths.noise import normal
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -67,6 +69,38 @@ def covariance(law, tau, x):
     total = rate[:, None] + rate[None, :]
     time = jnp.where(total == 0, tau, -jnp.expm1(-total * tau) / jnp.where(total == 0, 1.0, total))
     return sigma @ sigma.T * time
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normal_numbers(dtype):
+    """Kolmogorov-Smirnov at 1e-6; moments, tails and correlations between places and keys within 6 standard errors: 2e-9 each, 30 of them."""
+    rows, width = 40_000, 7  # an odd width: the last block is cut
+    keys = jax.random.split(jax.random.key(8), rows)
+    x = np.asarray(jax.vmap(lambda key: normal(key, (width,), np.dtype(dtype)))(keys), np.float64)
+    assert stats.kstest(x.ravel(), "norm").pvalue > 1e-6
+    bound = lambda sd: SIGMAS * sd / np.sqrt(x.size)
+    assert abs(x.mean()) < bound(1)
+    assert abs((x**2).mean() - 1) < bound(np.sqrt(2))
+    assert abs((x**3).mean()) < bound(np.sqrt(15))
+    assert abs((x**4).mean() - 3) < bound(np.sqrt(96))
+    tail = 2 * stats.norm.sf(4)
+    assert abs((np.abs(x) > 4).mean() - tail) < bound(np.sqrt(tail))
+    together = x.T @ x / rows - np.eye(width)
+    assert np.all(np.abs(together) < SIGMAS * np.sqrt(1 + np.eye(width)) / np.sqrt(rows))
+    assert abs((x[1:, 0] * x[:-1, 0]).mean()) < SIGMAS / np.sqrt(rows)
+    assert len(np.unique(x)) > 0.98 * x.size
+
+
+def test_normal_numbers_from_extreme_bits(monkeypatch):
+    """Every bit pattern gives a finite number; the inverse is right to 3e-6 of it up to 5.5, and to 4e-4 beyond."""
+    bits = np.array([0, 1, 2, 2**10, 2**20, 2**27, 2**30, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1], np.uint32)
+    monkeypatch.setattr(noise, "threefry_2x32", lambda key, counter: jnp.asarray(bits))
+    got = np.asarray(normal(jax.random.key(0), (len(bits),), np.dtype("float32")))
+    tail = ((bits & 0x7FFFFFFF).astype(np.float64) + 0.5) * 2.0**-32
+    expected = np.where(bits >> 31, -1, 1) * stats.norm.isf(tail)
+    np.testing.assert_allclose(got, expected, rtol=4e-4, atol=3e-7)
+    usual = np.abs(expected) < 5.5
+    np.testing.assert_allclose(got[usual], expected[usual], rtol=3e-6, atol=3e-7)
 
 
 def draw(paths, s, x, tau, count, weight=True, seed=0):
@@ -130,6 +164,10 @@ def test_weights_of_a_digital(name, dim):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_of_steps_are_the_exact_ones(name):
+    check_weights_of_steps(name)
+
+
+def check_weights_of_steps(name):
     """64 Euler steps of the same coefficients: mean and weights within six standard errors and the bias of the steps, 1/64 of the slope."""
     dim, s, tau = 2, 0.2, 0.7
     law, x = laws(dim)[name], np.linspace(0.8, 1.4, dim)
@@ -171,6 +209,10 @@ def path_of(dynamics, scheme, steps, x, noise, tau):
 
 @pytest.mark.parametrize("noise", ORDERS)
 def test_strong_orders(noise):
+    check_strong_orders(noise)
+
+
+def check_strong_orders(noise):
     """1/2 for Euler and 1 for Milstein, of X, D and the weight; regression within 0.1.
 
     The root mean square over 1024 paths is known to 3 %, the slope over a factor of 8 to about 0.02; the seed is fixed.

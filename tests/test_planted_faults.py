@@ -1,14 +1,18 @@
-"""The oracles of test_picard.py, each seen to fail on a planted fault: an oracle that cannot fail proves nothing."""
+"""The oracles of test_picard.py, test_paths.py and test_diffusions.py, each seen to fail on a planted fault: an oracle that cannot fail proves nothing."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
+import test_diffusions
+import test_paths
 import test_picard as oracle
 from scasml import Picard
+from scasml.coefficients import columns
 from scasml.defect import Defect
 from scasml.estimators import picard
 from scasml.generator import Generator
-from scasml.paths import Gaussian, Jump
+from scasml.paths import Gaussian, GeometricBrownian, Jump, Stepped
 from scasml.problem import Problem
 from scasml.times import FullHistory
 
@@ -112,3 +116,55 @@ def test_literal_recursion_sees_it(fault, request):
     problem, _ = oracle.manufactured()
     request.getfixturevalue(fault)
     must_fail(oracle.TestLiteral.check, problem, None, 2, 2, {"gradient": "weights"})
+
+
+@pytest.mark.usefixtures("x64")
+def test_growth_without_half_the_variance(monkeypatch):
+    right = GeometricBrownian.jump
+
+    def jump(self, key, s, x, duration, weight):
+        x, w = right(self, key, s, x, duration, weight)
+        return Jump(x * jnp.exp(0.5 * self.volatility**2 * duration), w)
+
+    monkeypatch.setattr(GeometricBrownian, "jump", jump)
+    must_fail(test_paths.check_exact_law, test_paths.laws(2)["geometric"], 2)
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_weight_without_the_derivative_process(monkeypatch):
+    """(W_t - W_s)/(t - s), which is right where sigma^-1 D is constant, and nowhere else."""
+    right = Stepped.jump
+
+    def jump(self, key, s, x, duration, weight):
+        end = right(self, key, s, x, duration, False).x
+        return Jump(end, self.grid(key, s, x, duration)[2].sum(0) / duration)
+
+    monkeypatch.setattr(Stepped, "jump", jump)
+    test_paths.check_weights_of_steps("geometric")
+    must_fail(test_paths.check_weights_of_steps, "relaxing")
+
+
+@pytest.mark.usefixtures("x64")
+def test_milstein_with_the_wrong_sign(monkeypatch):
+    right = Stepped._milstein
+    wrong = lambda self, t, x, h, dw: 2 * self._euler(t, x, h, dw) - right(self, t, x, h, dw)
+    monkeypatch.setattr(Stepped, "_milstein", wrong)
+    must_fail(test_paths.check_strong_orders, "diagonal")
+
+
+def test_a_residual_with_sigma_frozen(monkeypatch):
+    frozen = lambda self, t, x: (columns(self.dynamics.diffusion(t, jnp.zeros_like(x)), self.dim), None)
+    monkeypatch.setattr(Generator, "_directions", frozen)
+    must_fail(test_diffusions.check_manufactured, 1, 3, "diagonal")
+
+
+def test_a_residual_without_the_drift(monkeypatch):
+    right = Generator._by_ito
+
+    def still(self, t, x, noise):
+        out = right(self, t, x, noise)
+        slope = jax.grad(self.surrogate, 1)(t, x)
+        return out._replace(drift=out.drift - self.dynamics.drift(t, x) @ slope)
+
+    monkeypatch.setattr(Generator, "_by_ito", still)
+    must_fail(test_diffusions.check_manufactured, 1, 3, "diagonal")

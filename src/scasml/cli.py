@@ -94,7 +94,9 @@ def correct(
     samples: Annotated[int, typer.Option(help="Base of the sample numbers.")] = 10,
     time: Annotated[str, typer.Option(help="full-history or quadrature.")] = "full-history",
     nodes: Annotated[int | None, typer.Option(help="Nodes of the quadrature.")] = None,
-    gradient: Annotated[str, typer.Option(help="pathwise or weights.")] = "pathwise",
+    gradient: Annotated[str, typer.Option(help="auto, pathwise, mixed or weights.")] = "auto",
+    scheme: Annotated[str, typer.Option(help="euler or milstein, for paths that are not drawn exactly.")] = "euler",
+    steps: Annotated[str, typer.Option(help="Steps of such a path, or auto.")] = "auto",
     threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
     hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
     replicates: Annotated[int | None, typer.Option(help="Independent repeats; by default one second's worth.")] = None,
@@ -117,7 +119,16 @@ def correct(
         model,
         ts,
         xs,
-        method=Picard(levels, samples, time, nodes, gradient=gradient, threshold=threshold),  # type: ignore[arg-type]
+        method=Picard(
+            levels,
+            samples,
+            time,  # type: ignore[arg-type]
+            nodes,
+            gradient=gradient,  # type: ignore[arg-type]
+            threshold=threshold,
+            scheme=scheme,  # type: ignore[arg-type]
+            steps=int(steps) if steps.lstrip("-").isdigit() else steps,  # type: ignore[arg-type]
+        ),
         replicates=replicates,
         seed=seed,
         laplacian="exact" if hutchinson is None else Hutchinson(hutchinson),
@@ -140,7 +151,7 @@ def correct(
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Which: residual, correction, naive, published, memory; by default the first two."),
+        typer.Argument(help="Which: residual, correction, paths, naive, published, memory; by default the first two."),
     ] = None,
 ) -> None:
     """Side-by-side ratios of CPU time, each from one interleaved run; and the published tables made again."""

@@ -3,13 +3,13 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .noise import normal
 
 DRIFT, DIFFUSION = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
 
@@ -47,6 +47,6 @@ class Gaussian(AbstractDynamics, AbstractPathLaw):
 
     def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
         """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s)."""
-        xi = jax.random.normal(key, x.shape, x.dtype)
+        xi = normal(key, x.shape, x.dtype)
         root = jnp.sqrt(duration)
         return Jump(x + self.mu * duration + root * diffuse(self.sigma, xi), xi / root if weight else None)

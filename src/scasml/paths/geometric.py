@@ -3,13 +3,13 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
 from .gaussian import DIFFUSION, DRIFT
+from .noise import normal
 
 
 class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
@@ -54,7 +54,7 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
         With D = diag(X_t / x) the integrand sigma(X)^-1 D of the weight is constant in time, and the
         weight is (W_t - W_s)/(t - s), as for constant coefficients.
         """
-        xi = jax.random.normal(key, x.shape, x.dtype)
+        xi = normal(key, x.shape, x.dtype)
         root, square = jnp.sqrt(duration), jnp.square(self.volatility)
         variance = jnp.sum(square, 1) if self.volatility.ndim == 2 else square
         growth = (self.rate - 0.5 * variance) * duration + root * diffuse(self.volatility, xi)

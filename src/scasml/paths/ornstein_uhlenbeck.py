@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
@@ -12,6 +11,7 @@ from ..coefficients import Coefficient, check_invertible, check_width, coefficie
 from ..errors import ArgumentError
 from .base import AbstractDynamics, AbstractPathLaw, Jump
 from .gaussian import DIFFUSION, DRIFT
+from .noise import normal
 
 
 class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
@@ -62,7 +62,7 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
         The weight e^{-k tau} xi / sqrt(v) is the score of that Gaussian: the conditional mean given
         X_t, and so the variance-minimal version, of the weight by the derivative process.
         """
-        xi = jax.random.normal(key, x.shape, x.dtype)
+        xi = normal(key, x.shape, x.dtype)
         rate = jnp.asarray(self.rate, x.dtype)
         decay, root = jnp.exp(-rate * duration), jnp.sqrt(duration * _relaxed(2 * rate * duration))
         moved = x + (1 - decay) * (self.mean - x) + diffuse(self.sigma, root * xi)

@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ..coefficients import diffuse, diffuse_transposed, undiffuse_transposed
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .noise import normal
 
 
 class Stepped(AbstractPathLaw):
@@ -42,7 +43,7 @@ class Stepped(AbstractPathLaw):
         """When every step begins, its length, and its dW."""
         h = duration / self.steps
         times, lengths = s + h * jnp.arange(self.steps, dtype=x.dtype), jnp.broadcast_to(h, (self.steps,))
-        noise = jnp.sqrt(h) * jax.random.normal(key, (self.steps, *x.shape), x.dtype)
+        noise = jnp.sqrt(h) * normal(key, (self.steps, *x.shape), x.dtype)
         if self.halved is False:
             return times, lengths, noise
         in_pairs = lambda a: jnp.where(self.halved, _in_pairs(a), a)
