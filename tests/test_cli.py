@@ -74,7 +74,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     columns: dict[str, Any] = dict(zip(header, np.array(rows).T, strict=True))
     for name in ("x", "gradient", "gradient_stderr", "gradient_bias"):
         columns[name] = np.stack([columns.pop(f"{name}{i + 1}") for i in range(DIM)], axis=1)
-    kinds = {"status": str, "replicates": int}
+    kinds = {"status": str, "replicates": int, "steps": int}
     return {name: column.astype(kinds.get(name, float)) for name, column in columns.items()}
 
 
@@ -249,7 +249,11 @@ MODELS = {
 OK = ["--surrogate", "model.py:u"]
 ZOO = ["correct", "convection_diffusion", "--dim", "3"]
 ERRORS = {
-    "unknown-problem": (["correct", "heat", *OK], ("problem", "'heat'", "convection_diffusion")),
+    "unknown-problem": (["correct", "burger", *OK], ("problem", "'burger'", "burgers")),
+    "dim-of-a-fixed-one": (["correct", "heston", "--surrogate", "none", "--dim", "3"], ("dim", "heston", "got 3")),
+    "steps": (["correct", "heston", "--surrogate", "none", "--steps", "-2"], ("steps", "got -2")),
+    "steps-a-word": (["correct", "heston", "--surrogate", "none", "--steps", "few"], ("steps", "got 'few'")),
+    "scheme": (["correct", "heston", "--surrogate", "none", "--scheme", "heun"], ("scheme", "got 'heun'")),
     "param-without-value": (["correct", "burgers", *OK, "--param", "sigma0"], ("param", "'sigma0'")),
     "param-unknown": (["correct", "burgers", *OK, "--param", "sigma=1"], ("param", "'sigma=1'", "sigma0")),
     "param-not-a-number": (["correct", "burgers", *OK, "--param", "sigma0=big"], ("param sigma0", "float", "'big'")),

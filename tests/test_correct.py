@@ -6,6 +6,7 @@ One problem, one surrogate and one method serve nearly every test, so one progra
 import csv
 import dataclasses
 import functools
+import subprocess
 import sys
 import types
 
@@ -531,3 +532,15 @@ class TestPlot:
         ax, heights, _, _ = self.axes(one, ax=own)
         assert ax is own
         np.testing.assert_array_equal(heights["corrected, 95 %"], [one.value])
+
+
+def test_a_factorisation_in_f_does_not_hang():
+    """XLA's calls of LAPACK from two threads wait for each other: such programs run one at a time."""
+    code = """
+import jax.numpy as jnp, numpy as np, scasml
+F = lambda t, x, u, z: jnp.linalg.solve(jnp.eye(40) * (1 + x[0] ** 2) + 0.1, z)[0]
+problem = scasml.Problem(dim=40, horizon=1.0, nonlinearity=F, terminal=jnp.sum)
+print(scasml.correct(problem, None, 0.0, np.ones(40), replicates=16, with_gradient=False))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    assert done.stdout.startswith("u = ")

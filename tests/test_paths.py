@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from helpers import SIGMAS
+from scasml.coefficients import solve
 from scasml.paths import Gaussian, General, GeometricBrownian, OrnsteinUhlenbeck, Stepped, noise
 from scasml.paths.noise import normal
 
@@ -317,3 +318,13 @@ def test_steps_in_a_time_dependent_field(scheme):
     within(ends, np.sin(1.5) - np.sin(0.5), slack=0.01)
     within(ends**2, variance + (np.sin(1.5) - np.sin(0.5)) ** 2, slack=0.03)
     assert np.abs(ends.var() - tau * 1.5**2) > 0.5  # what a frozen clock would give
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7, 40])
+def test_solve(dim):
+    """With a zero where the first pivot would be, and in a batch."""
+    rng = np.random.default_rng(dim)
+    matrices, vectors = rng.normal(size=(5, dim, dim)), rng.normal(size=(5, dim))
+    matrices[:, 0, 0] = 0.0 if dim > 1 else 2.0
+    got = jax.jit(jax.vmap(solve))(matrices, vectors)
+    np.testing.assert_allclose(got, np.linalg.solve(matrices, vectors[..., None])[..., 0], rtol=1e-9)

@@ -183,8 +183,16 @@ def test_counters_are_what_the_kernel_evaluates(time):
     assert calls == {"F": cost.nonlinearity, "g": cost.terminal}
 
 
-@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
-@pytest.mark.parametrize("time", TIME)
+@pytest.mark.parametrize(
+    ("gradient", "time"),
+    [
+        ("pathwise", "quadrature"),
+        ("weights", "quadrature"),
+        ("pathwise", "full-history"),
+        ("centred", "full-history"),
+        ("mixed", "full-history"),
+    ],
+)
 def test_exact_surrogate_gives_zero_with_zero_variance(gradient, time):
     check_exact_surrogate(Picard(2, 4, gradient=gradient, **TIME[time]))
 
@@ -199,7 +207,7 @@ def check_exact_surrogate(method):
     assert np.max(np.abs(answer.gradient_stderr)) < 1e-12
 
 
-@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+@pytest.mark.parametrize("gradient", ["pathwise", "weights", "centred"])
 def test_one_level_is_unbiased_for_a_linear_problem(gradient):
     check_linear_unbiased(gradient)
 
@@ -222,7 +230,7 @@ def check_linear_unbiased(gradient="pathwise", replicates=400):
         assert answer.bias == 0
 
 
-@pytest.mark.parametrize("gradient", ["pathwise", "weights"])
+@pytest.mark.parametrize("gradient", ["pathwise", "weights", "centred", "mixed"])
 def test_a_known_perturbation_is_recovered(gradient):
     check_perturbation_recovered(gradient)
 
@@ -295,6 +303,24 @@ def check_streams_independent():
     assert len(draws) == method.cost(problem).normals // 2
     rounded = {tuple(np.round(d, 4)) for d in draws}
     assert len(rounded) > 0.95 * len(draws)
+
+
+def test_centred_weights_are_less_noisy():
+    """E g(X_T) of the HJB problem at d = 100: METHOD's 2.17 against 0.14 a sample, seen as a tenth at least."""
+    problem = scasml.problems.hjb(100)
+    noise = {
+        kind: scasml.correct(
+            problem, None, 0.0, np.zeros(100), method=Picard(1, 256, gradient=kind), replicates=16
+        ).gradient_stderr.mean()
+        for kind in ("weights", "centred")
+    }
+    assert noise["centred"] < 0.1 * noise["weights"]
+
+
+def test_the_mean_of_others():
+    values, present = jnp.array([1.0, 2.0, 6.0, 9.0]), jnp.array([True, True, True, False])
+    np.testing.assert_allclose(picard._mean_of_others(values, present)[:3], [4.0, 3.5, 1.5])
+    np.testing.assert_allclose(picard._mean_of_others(values[:1], present[:1]), [0.0])
 
 
 def test_a_linear_law_takes_one_level_only():

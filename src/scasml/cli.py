@@ -1,5 +1,6 @@
 """The command line: the library's words, with files for arrays."""
 
+import difflib
 import importlib.util
 import inspect
 import os
@@ -175,8 +176,9 @@ def _benchmarks() -> Path:
 def _problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
     catalogue = problems.catalogue()
     if name not in catalogue:
+        near = ", ".join(difflib.get_close_matches(name, catalogue, n=3, cutoff=0.3)) or "hjb"
         raise ArgumentError(
-            f"problem must be one of {', '.join(catalogue)}, got {name!r}: `scasml problems` describes them."
+            f"problem must be one of those that `scasml problems` lists, got {name!r}: take one, such as {near}."
         )
     make = catalogue[name]
     known = inspect.signature(make).parameters
@@ -240,7 +242,7 @@ def _answers(answer: Correction, shown: int = 12) -> Table:
         table.add_column(heading, justify="left" if heading == "status" else "right")
     lower, upper = answer.interval(0.95)
     for i in range(min(shown, len(answer.value))):
-        true = None if exact is None else exact[i]
+        true = None if exact is None or np.isnan(exact[i]) else exact[i]
         table.add_row(
             str(i),
             f"{answer.t[i]:.3f}",

@@ -3,6 +3,7 @@
 import numbers
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -28,7 +29,25 @@ def diffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
 
 def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
     """sigma^-T v: from z back to the gradient."""
-    return jnp.linalg.solve(diffusion.T, vector) if diffusion.ndim == 2 else vector / diffusion
+    return solve(jnp.asarray(diffusion).T, vector) if diffusion.ndim == 2 else vector / diffusion
+
+
+def solve(matrix: Array, vector: Array) -> Array:
+    """matrix^-1 vector by Gauss and Jordan, with pivots.
+
+    Not by LAPACK: XLA calls it one small matrix at a time, a hundred times slower in a batch of paths, and
+    two such calls from two threads wait for each other for ever.
+    """
+    rows = jnp.arange(len(vector))
+
+    def eliminate(k: Array, system: Array) -> Array:
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(system[:, k]), -1.0))
+        chosen, displaced = system[pivot], system[k]
+        system = system.at[pivot].set(displaced).at[k].set(chosen)
+        row = chosen / chosen[k]
+        return (system - jnp.outer(system[:, k], row)).at[k].set(row)
+
+    return jax.lax.fori_loop(0, len(vector), eliminate, jnp.concatenate([matrix, vector[:, None]], 1))[:, -1]
 
 
 def columns(diffusion: Coefficient, dim: int) -> Array:

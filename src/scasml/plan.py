@@ -22,13 +22,13 @@ from .estimators import AbstractEstimator
 from .paths import Stepped
 from .precision import cast, precision
 from .problem import AbstractLaw
-from .roughness import JUMPS, KINKS, Probe, classify, may_be_rough
+from .roughness import JUMPS, KINKS, Probe, classify, nonlinearity_may_be_rough, terminal_may_be_rough
 from .statistics import Floats
 from .surrogates import AbstractSurrogate
 
 # Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
 PILOT = 2**31
-PILOT_REPLICATES, PILOT_SHARE = 8, 8  # at least so many, and one for so many ordinary ones
+PILOT_REPLICATES, PILOT_SHARE = 4, 8  # at least so many, and one for so many ordinary ones
 # Powers of four: points that differ a little then still share a kernel.
 FEWEST_STEPS, STEPS_FACTOR, MOST_STEPS = 16, 4, 1024
 PROBES = 64
@@ -59,7 +59,7 @@ def plan(
 ) -> list[Share]:
     """Settle the estimator at every point; `law` is the law of defect of the surrogate, or `problem` itself."""
     _check_states(problem, t, x)
-    names = _gradients(problem, estimator, t, x, seed, gradient)
+    names = _gradients(problem, law, estimator, t, x, seed, gradient)
     shares = []
     for name in dict.fromkeys(names):
         points = np.flatnonzero(names == name)
@@ -128,20 +128,28 @@ class _Ends(eqx.Module):
 
 
 def _gradients(
-    problem: AbstractLaw, estimator: AbstractEstimator, t: NDArray[Any], x: NDArray[Any], seed: int, gradient: bool
+    problem: AbstractLaw,
+    law: AbstractLaw,
+    estimator: AbstractEstimator,
+    t: NDArray[Any],
+    x: NDArray[Any],
+    seed: int,
+    gradient: bool,
 ) -> NDArray[Any]:
-    """The first of path derivatives, path derivatives of g alone, and weights that is right for g at each point."""
-    order = estimator.derivatives(problem, gradient)
+    """The first of path derivatives, path derivatives of g and the residual alone, and weights that is right at each point."""
     if estimator.gradient != "auto":
         return np.full(len(t), estimator.gradient, object)
-    names = np.full(len(t), "pathwise", object)
-    if order > 0 and may_be_rough(problem):
+    order = estimator.derivatives(problem, gradient)
+    # With a surrogate F stands in the residual, and is differentiated as often as g; without one, once less.
+    kinks = order >= (3 if law is problem else 2) and problem.uses_z and nonlinearity_may_be_rough(problem)
+    names = np.full(len(t), "mixed" if kinks else "pathwise", object)
+    if order > 0 and terminal_may_be_rough(problem):
         double = np.dtype(np.float64)
         with precision(double):
-            law, ts, xs = cast((problem, t, x), double)
-            paths = law.dynamics.exact or Stepped(dynamics=law.dynamics, scheme="euler", steps=FEWEST_STEPS)
-            rough = classify(*at_points(Probe(law, paths), ts, xs, point_keys(seed, t, x)))
-        names[rough == JUMPS] = "weights"
+            law64, ts, xs = cast((problem, t, x), double)
+            paths = law64.dynamics.exact or Stepped(dynamics=law64.dynamics, scheme="euler", steps=FEWEST_STEPS)
+            rough = classify(*at_points(Probe(law64, paths), ts, xs, point_keys(seed, t, x)))
+        names[rough == JUMPS] = "centred"
         names[(rough == KINKS) & (order > 1)] = "mixed"
     return names
 

@@ -1,31 +1,32 @@
 """How smooth the terminal condition is where paths end: with jumps, with kinks, or neither.
 
-A path derivative of g misses what happens at a jump, and a second one what happens at a kink. Where
+A path derivative of g misses what happens at a jump, and a second one what happens at a kink, of g
+or, once a surrogate has put F(t, x, uh, zh) into the residual, of F. Where
 the code of g holds nothing that could make either, nothing is run. Otherwise the segment between two
-simulated end states is bisected forty times toward the half in which g (or its slope along the
+simulated end states is bisected thirty times toward the half in which g (or its slope along the
 segment) changes more: the change dies away with the segment unless g jumps (or its slope does).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .paths import AbstractPathLaw
-from .problem import AbstractLaw
+from .problem import AbstractLaw, Solution
 from .structure import once_per_structure
 
 SMOOTH, KINKS, JUMPS = 0, 1, 2
 
-SEGMENTS = 256
-BISECTIONS = 40
-# Of the largest change seen. A Lipschitz function changes by 2^-40 of it, and less if that is where it is flat.
+SEGMENTS = 128
+BISECTIONS = 30
+# Of the largest change seen. A Lipschitz function changes by 2^-30 of it, and less if that is where it is flat.
 REMAINS = 1e-6
 
 _ROUGH = frozenset(
@@ -39,7 +40,6 @@ _ROUGH = frozenset(
         "round",
         "rem",
         "clamp",
-        "select_n",
         "sort",
         "top_k",
         "is_finite",
@@ -57,7 +57,6 @@ _ROUGH = frozenset(
         "ge",
         "cond",
         "while",
-        "convert_element_type",
         "pure_callback",
         "custom_vjp_call",
     ]
@@ -65,26 +64,44 @@ _ROUGH = frozenset(
 
 
 @once_per_structure
-def may_be_rough(law: AbstractLaw) -> bool:
-    """Whether the code of g holds a primitive that could make a kink or a jump."""
+def terminal_may_be_rough(law: AbstractLaw) -> bool:
+    """Whether the code of g holds a primitive that could make a kink or a jump in x."""
     x = jax.ShapeDtypeStruct((law.dim,), jnp.result_type(float))
-    return _holds_rough(jax.make_jaxpr(law.terminal)(x).jaxpr)
+    return _search(jax.make_jaxpr(law.terminal)(x).jaxpr, [True])[0]
 
 
-def _holds_rough(jaxpr: Any) -> bool:
+@once_per_structure
+def nonlinearity_may_be_rough(law: AbstractLaw) -> bool:
+    """The same of F, in x, u and z."""
+    scalar, vector = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (law.dim,)))
+    less_zero = lambda t, x, u, z: law.difference(t, x, Solution(u, z), Solution(jnp.zeros_like(u), jnp.zeros_like(z)))
+    return _search(jax.make_jaxpr(less_zero)(scalar, vector, scalar, vector).jaxpr, [False, True, True, True])[0]
+
+
+def _search(jaxpr: Any, moving: Sequence[bool]) -> tuple[bool, list[bool]]:
+    """Whether a rough primitive is applied to anything that moves with the inputs that do; and which outputs move."""
+    moves = dict(zip(jaxpr.invars, moving, strict=True))
+    is_moving = lambda v: not isinstance(v, Literal) and moves.get(v, False)
+    rough = False
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        # A change of precision is smooth; one from booleans or integers is not.
-        if name == "convert_element_type" and jnp.issubdtype(equation.invars[0].aval.dtype, jnp.floating):
-            name = "precision"
-        if name in _ROUGH:
-            return True
+        operands = [is_moving(v) for v in equation.invars]
+        name, outs = equation.primitive.name, [any(operands)] * len(equation.outvars)
+        if name == "select_n":
+            rough |= operands[0]  # a choice that does not depend on x is no kink
+        elif name == "convert_element_type":
+            # A change of precision is smooth; one from booleans or integers is not.
+            rough |= operands[0] and not jnp.issubdtype(equation.invars[0].aval.dtype, jnp.floating)
+        elif name in _ROUGH:
+            rough |= any(operands)
         for inner in jax.tree.leaves(equation.params, is_leaf=lambda p: isinstance(p, Jaxpr | ClosedJaxpr)):
-            if isinstance(inner, ClosedJaxpr):
-                inner = inner.jaxpr
-            if isinstance(inner, Jaxpr) and _holds_rough(inner):
-                return True
-    return False
+            inner = inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
+            if isinstance(inner, Jaxpr):
+                same = len(inner.invars) == len(operands) and name not in ("scan", "while", "cond")
+                found, inner_outs = _search(inner, operands if same else [any(operands)] * len(inner.invars))
+                rough |= found
+                outs = inner_outs if same and len(inner_outs) == len(outs) else outs
+        moves.update(zip(equation.outvars, outs, strict=True))
+    return rough, [is_moving(v) for v in jaxpr.outvars]
 
 
 class Probe(eqx.Module):

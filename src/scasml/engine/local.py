@@ -17,12 +17,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 from numpy.typing import NDArray
 
 from ..estimators.base import AbstractEstimator
 from ..precision import precision
 from ..problem import AbstractLaw
+from ..structure import once_per_structure
 from ..surrogates.base import AbstractSurrogate
 
 CAPACITY = 256
@@ -165,7 +167,7 @@ def run_replicates(
     # The first call compiles, in this thread; the others would only wait for it.
     at = min(size, CAPACITY, total)
     yield from _by_replicate(0, at, points, replicates.start, call(0, at)[0])
-    workers = _cores()
+    workers = 1 if _calls_lapack(law) else _cores()
     pool = ThreadPoolExecutor(workers)
     try:
         while at < total:
@@ -181,6 +183,49 @@ def run_replicates(
                     size = max(1, min(CAPACITY, round((stop - start) * ROUND_SECONDS / max(seconds, 1e-6))))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+# What XLA hands to a library that waits for XLA's own threads: with as many calls as threads, they wait for ever.
+_WAITING = frozenset(
+    {
+        "cholesky",
+        "eig",
+        "eigh",
+        "ffi_call",
+        "fft",
+        "geqrf",
+        "householder_product",
+        "lu",
+        "qr",
+        "schur",
+        "svd",
+        "triangular_solve",
+        "tridiagonal_solve",
+    }
+)
+
+
+@once_per_structure
+def _calls_lapack(law: AbstractLaw) -> bool:
+    """Whether F, g, the coefficients or the surrogate factor or transform anything: such programs run one at a time."""
+    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (law.dim,)))
+
+    def everything(t: Array, x: Array) -> Any:
+        key = jax.random.key(0)
+        return law.terminal(x), law.nonlinearity(t, x, t, x, key), law.drift(t, x), law.diffusion(t, x)
+
+    return _holds(jax.make_jaxpr(everything)(t, x).jaxpr)
+
+
+def _holds(jaxpr: Any) -> bool:
+    is_jaxpr = lambda p: isinstance(p, Jaxpr | ClosedJaxpr)
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in _WAITING:
+            return True
+        for inner in filter(is_jaxpr, jax.tree.leaves(equation.params, is_leaf=is_jaxpr)):
+            if _holds(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
+                return True
+    return False
 
 
 def _cores() -> int:

@@ -43,9 +43,10 @@ class Picard(AbstractEstimator):
       Gauss-Legendre nodes.
     - `gradient`: "pathwise" differentiates every term along its paths, which needs a Lipschitz g;
       and where F depends on z, levels >= 3, or a reported gradient at levels >= 2, differentiate z
-      again and need a g with Lipschitz first derivatives. "weights", the paper's, needs nothing of g.
-      "mixed" has path derivatives of g and of F(t, x, 0, 0), and weights for the differences of F,
-      where z is inside: enough for a g with kinks. "auto" looks at g and takes the first that is right.
+      again and need a g with Lipschitz first derivatives. "weights", the paper's, needs nothing of g;
+      "centred" is the same less the mean over the other samples, and much less noisy. "mixed" has path
+      derivatives of g and of F(t, x, 0, 0), and centred weights for the differences of F, where z is
+      inside: enough for a g with kinks. "auto" takes the first of pathwise, mixed and centred that is right.
     - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
     - `steps`: how many steps of `scheme`, "euler" or "milstein", make a path. "auto" draws paths exactly
       where their law is known, and elsewhere takes as many as bring the bias below the statistical error.
@@ -69,14 +70,14 @@ class Picard(AbstractEstimator):
         time: Literal["full-history", "quadrature"] = "full-history",
         nodes: int | None = None,
         time_exponent: float | None = None,
-        gradient: Literal["auto", "pathwise", "mixed", "weights"] = "auto",
+        gradient: Literal["auto", "pathwise", "mixed", "centred", "weights"] = "auto",
         threshold: float | None = None,
         scheme: Literal["euler", "milstein"] = "euler",
         steps: int | Literal["auto"] = "auto",
     ):
         self.levels = whole("levels", levels, 1, "pass the number of Picard levels")
         self.samples = whole("samples", samples, 1, "pass the base of the sample numbers")
-        self.gradient = _word("gradient", gradient, ("auto", "pathwise", "weights", "mixed"))
+        self.gradient = _word("gradient", gradient, ("auto", "pathwise", "mixed", "centred", "weights"))
         self.time = _word("time", time, ("full-history", "quadrature"))
         self.scheme = _word("scheme", scheme, ("euler", "milstein"))  # type: ignore[assignment]
         self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "above 0")
@@ -138,14 +139,14 @@ class Picard(AbstractEstimator):
     def time_law(self, weighted: bool) -> AbstractTimeLaw:
         if self.nodes is not None:
             return GaussLegendre(nodes=self.nodes)
-        default = 0.5 if weighted or self.gradient == "weights" else 0.0
+        default = 0.5 if weighted or self.gradient in ("weights", "centred") else 0.0
         return FullHistory(exponent=default if self.time_exponent is None else self.time_exponent)
 
     def weighs(self, law: AbstractLaw, l: int | None) -> bool:
         """Whether z of level l (None: of the terminal term) comes by weights."""
         if self.gradient == "mixed":
             return l is not None and l >= 1 and law.uses_z
-        return self.gradient == "weights"
+        return self.gradient in ("weights", "centred")
 
     @property
     def increments(self) -> int:
@@ -185,8 +186,7 @@ class Picard(AbstractEstimator):
         def terminal(weighted: bool, i: Array, x: Array) -> _Sample:
             (key_path,) = _streams(key, n, 0, i, 1)
             jump = paths.jump(key_path, s, x, law.horizon - s, weighted)
-            g = law.terminal(jump.x)
-            return _Sample(g, None if jump.weight is None else (g - centre) * jump.weight)
+            return _Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight)
 
         def level(l: int, weighted: bool, i: Array, x: Array) -> _Sample:
             key_path, key_time, key_new, key_old = _streams(key, n, l + 1, i, 4)
@@ -199,11 +199,12 @@ class Picard(AbstractEstimator):
                 new = self.iterate(law, l, key_new, r, jump.x, law.uses_z)
                 old = self.iterate(law, l - 1, key_old, r, jump.x, law.uses_z)
                 f = law.difference(r, jump.x, new, old)
-            return _Sample(w * f, None if jump.weight is None else w * f * jump.weight)
+            return _Sample(f, w, jump.weight)
 
         weighted = z and self.weighs(law, None)
-        centre = law.terminal(x) if weighted else 0.0
-        terms = [self._mean(lambda i, x: terminal(weighted, i, x), x, self.samples**n, 1, 1, z, weighted)]
+        centre = law.terminal(x) if weighted else None
+        f = lambda i, x, weighted=weighted: terminal(weighted, i, x)
+        terms = [self._mean(f, x, self.samples**n, 1, 1, z, weighted, centre)]
         for l in self._levels(law, n):
             weighted = z and self.weighs(law, l)
             f = lambda i, x, l=l, weighted=weighted: level(l, weighted, i, x)
@@ -220,22 +221,30 @@ class Picard(AbstractEstimator):
         width: int,
         z: bool,
         weighted: bool,
+        centre: Array | None = None,
     ) -> "_Term":
-        """The mean over samples of the sum over nodes of f(i, x), a tile of samples at a time."""
+        """The mean over samples of the sum over nodes of w f(i, x), a tile of samples at a time."""
         count = samples * nodes
         tile = _tile(count, max(1, TILE // width))
 
-        def block(start: Array) -> _Sample:
+        def block(start: Array) -> tuple[Array, Array | None]:
+            """The sum over a tile of u, and of its z or slope."""
             indices = start + jnp.arange(tile)
 
-            def total(x: Array) -> _Sample:
-                terms = jax.vmap(f, (0, None))(indices, x)
-                return jax.tree.map(
-                    lambda a: jnp.sum(jnp.where((indices < count).reshape(-1, *[1] * (a.ndim - 1)), a, 0), 0), terms
-                )
+            def total(x: Array) -> tuple[Array, Array | None]:
+                value, w, weight = jax.vmap(f, (0, None))(indices, x)
+                w = jnp.where(indices < count, w, 0)
+                if weight is None:
+                    return jnp.sum(w * value), None
+                # The mean of a weight is 0, so whatever does not depend on its path may be taken off.
+                if self.gradient == "weights":
+                    deviation = value if centre is None else value - centre
+                else:
+                    deviation = value - _mean_of_others(value, indices < count)
+                return jnp.sum(w * value), jnp.einsum("i,id->d", w * deviation, weight)
 
             if z and not weighted:
-                return _Sample(*jax.value_and_grad(lambda x: total(x).u)(x))
+                return jax.value_and_grad(lambda x: total(x)[0])(x)
             return total(x)
 
         if tile >= count:
@@ -244,7 +253,7 @@ class Picard(AbstractEstimator):
             # The gradient is taken inside each tile, so nothing of a tile outlives it; `checkpoint`
             # keeps that true when an outer level differentiates through this loop.
             step = jax.checkpoint(lambda acc, start: (jax.tree.map(jnp.add, acc, block(start)), None))
-            zero = _Sample(jnp.zeros((), x.dtype), jnp.zeros_like(x) if z else None)
+            zero = jnp.zeros((), x.dtype), jnp.zeros_like(x) if z else None
             sums, _ = jax.lax.scan(step, zero, jnp.arange(0, count, tile))
         u, part = jax.tree.map(lambda a: a / samples, sums)
         zero = jnp.zeros_like(x)
@@ -304,10 +313,18 @@ def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Ite
 
 
 class _Sample(NamedTuple):
-    """One sample of a term, or a sum of them: its u, and its z by weights or, in the same place, its slope; None if z is not wanted."""
+    """One sample of a term: f, the weight w of its time, and the gradient weight of its path if wanted."""
 
-    u: Array
-    part: Array | None
+    value: Array
+    w: Array
+    weight: Array | None
+
+
+def _mean_of_others(values: Array, present: Array) -> Array:
+    """For each value the mean of those of the others that are present; 0 if it is alone."""
+    values = jnp.where(present, values, 0)
+    others = jnp.sum(present) - 1
+    return (jnp.sum(values) - values) / jnp.maximum(others, 1)
 
 
 class _Term(NamedTuple):

@@ -1,0 +1,94 @@
+"""A quant's example: a call on 100 correlated stocks where cash is lent at 4 % and borrowed at 6 %.
+
+The desk's formula knows one rate, the 4 %. Price, deltas and intervals at one state, with a picture:
+
+    python examples/pricing.py [picture.png]
+"""
+
+import sys
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.stats import norm
+
+import scasml
+
+ASSETS, STRIKE, MATURITY = 100, 100.0, 1.0
+LEND, BORROW = 0.04, 0.06
+VOLATILITY = 0.25 * np.linalg.cholesky(0.6 * np.eye(ASSETS) + 0.4)  # 25 % a year each, correlation 0.4
+INVESTED = np.linalg.solve(VOLATILITY, np.ones(ASSETS))  # INVESTED @ z is the money in stocks, sum of x_i d_i u
+
+
+def rates(t: Any, x: Any, u: Any, z: Any) -> Any:
+    """The hedge earns 6 %; what is not in stocks is lent at 4 %, what is missing borrowed at 6 %."""
+    stocks = jnp.asarray(INVESTED, x.dtype) @ z
+    return -LEND * u - (BORROW - LEND) * stocks + (BORROW - LEND) * jnp.maximum(stocks - u, 0.0)
+
+
+def geometric_mean(x: Any) -> Any:
+    return jnp.exp(jnp.mean(jnp.log(x)))
+
+
+def formula(rate: float, t: Any, x: Any) -> Any:
+    """Black-Scholes for the geometric mean, with one rate."""
+    left = jnp.maximum(MATURITY - t, 1e-6)
+    spread = np.linalg.norm(VOLATILITY.sum(0)) / ASSETS * jnp.sqrt(left)
+    forward = geometric_mean(x) * jnp.exp((rate - 0.5 * np.mean(np.sum(VOLATILITY**2, 1))) * left + 0.5 * spread**2)
+    d1 = jnp.log(forward / STRIKE) / spread + 0.5 * spread
+    return jnp.exp(-rate * left) * (forward * norm.cdf(d1) - STRIKE * norm.cdf(d1 - spread))
+
+
+def desk(t: Any, x: Any) -> Any:
+    return formula(LEND, t, x)
+
+
+PROBLEM = scasml.Problem(
+    dim=ASSETS,
+    horizon=MATURITY,
+    dynamics=scasml.GeometricBrownian(BORROW, VOLATILITY),
+    nonlinearity=rates,
+    terminal=lambda x: jnp.maximum(geometric_mean(x) - STRIKE, 0.0),
+)
+
+
+def main(picture: str | None = None) -> None:
+    spots = np.linspace(90.0, 120.0, 7)
+    x = np.outer(spots, np.linspace(0.9, 1.1, ASSETS))  # no two deltas alike
+    answer = scasml.correct(PROBLEM, desk, 0.0, x, replicates=32)
+    exact = np.array([formula(BORROW, 0.0, jnp.asarray(state)) for state in x])  # a long call always borrows
+    for i, spot in enumerate(spots):
+        lower, upper = (side[i] for side in answer.interval(0.95))
+        print(
+            f"spot {spot:5.1f}: price {answer.value[i]:.4f}, 95 % [{lower:.4f}, {upper:.4f}], bias about {answer.bias[i]:.0e}; "
+            f"desk {answer.surrogate_value[i]:.4f}, exact {exact[i]:.4f}; delta of the first stock "
+            f"{answer.gradient[i, 0]:.6f} +- {1.96 * answer.gradient_stderr[i, 0]:.6f}"
+        )
+    if picture is not None:
+        draw(picture, spots, answer, exact)
+
+
+def draw(picture: str, spots: Any, answer: Any, exact: Any) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    half = answer.value - answer.interval(0.95)[0]
+    left.axhline(0, color="black", linewidth=1, label="exact")
+    left.plot(spots, answer.surrogate_value - exact, "o--", color="tab:gray", label="desk's formula, one rate")
+    left.errorbar(spots, answer.value - exact, half, fmt="s", color="tab:blue", capsize=3, label="corrected, 95 %")
+    left.set(xlabel="spot", ylabel="price minus exact price", title="A call on 100 stocks, two interest rates")
+    left.legend()
+    i = len(spots) // 2
+    stocks = np.arange(1, ASSETS + 1)
+    error = 1.96 * answer.gradient_stderr[i]
+    right.errorbar(stocks, answer.gradient[i], error, fmt=".", color="tab:blue", label="corrected, 95 %")
+    right.set(xlabel="stock", ylabel="delta", title=f"Deltas at spot {spots[i]:.0f}")
+    right.legend()
+    figure.savefig(picture, dpi=110)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
