@@ -125,7 +125,7 @@ SHAPES = ["scalar", "diagonal", "full"]
 def test_manufactured_solutions(dim, shape):
     """Random mu, sigma, F with a known u: value and gradient within 6 standard errors (Student t, 23: 4e-6 each) and the stated bias."""
 
-    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=6, deadline=None, derandomize=True, database=None)
     @given(seed=st.integers(0, 2**32 - 1))
     def check(seed):
         check_manufactured(seed, dim, shape)
@@ -207,18 +207,21 @@ def kinked():
     return problem, exact(0.2), (exact(0.21) - exact(0.19)) / 0.02
 
 
-def test_a_kink_inside_z_takes_weights_for_the_differences():
+@pytest.mark.parametrize(("levels", "samples"), [(2, 32), pytest.param(3, 16, marks=pytest.mark.slow)])
+def test_a_kink_inside_z_takes_weights_for_the_differences(levels, samples):
     """Within 6 standard errors (Student t, 199: 1e-8 each) and the stated bias; plain path derivatives miss by more."""
     problem, value, slope = kinked()
-    run = lambda **o: scasml.correct(problem, None, 0.0, np.array([0.2]), method=Picard(3, 16, **o), replicates=200)
-    answer = run()
+    method = functools.partial(Picard, levels, samples)
+    answer = scasml.correct(problem, None, 0.0, np.array([0.2]), method=method(), replicates=200)
     assert answer.gradient_method == "mixed"
     assert abs(answer.value - value) < SIGMAS * answer.stderr + answer.bias
-    assert abs(answer.gradient[0] - slope) < SIGMAS * answer.gradient_stderr[0] + answer.gradient_bias[0]
+    miss = abs(answer.gradient[0] - slope)
+    assert miss < SIGMAS * answer.gradient_stderr[0] + answer.gradient_bias[0]
     assert answer.gradient_stderr[0] < 0.01
-    blind = run(gradient="pathwise")
+    blind = scasml.correct(problem, None, 0.0, np.array([0.2]), method=method(gradient="pathwise"), replicates=200)
     assert abs(blind.gradient[0] - slope) > 6 * blind.gradient_stderr[0] + blind.gradient_bias[0]
-    assert abs(blind.value - value) > 6 * blind.stderr + blind.bias
+    if levels == 3:
+        assert abs(blind.value - value) > 6 * blind.stderr + blind.bias
 
 
 def chosen(terminal, levels=2, uses_z=True, with_gradient=True, x=None, nonlinearity=None, surrogate=None, **options):
@@ -348,7 +351,7 @@ class TestReproducible:
     """Bit for bit, for paths in steps and choices left open too."""
 
     METHODS = {  # noqa: RUF012
-        "auto": Picard(2, 3),
+        "auto": Picard(1, 3),
         "weights": Picard(2, 3, steps=4, gradient="weights", scheme="milstein"),
     }
 

@@ -59,13 +59,14 @@ def plan(
 ) -> list[Share]:
     """Settle the estimator at every point; `law` is the law of defect of the surrogate, or `problem` itself."""
     _check_states(problem, t, x)
+    if estimator.discretises(law):
+        _check_paths(problem, t, x)
     names = _gradients(problem, law, estimator, t, x, seed, gradient)
     shares = []
     for name in dict.fromkeys(names):
         points = np.flatnonzero(names == name)
         settled = estimator.settle(gradient=str(name))
         if settled.discretises(law):
-            _check_paths(problem, t, x)
             shares += _steps(law, surrogate, settled, t, x, points, seed, gradient, budget)
         else:
             shares.append(Share(settled, points, np.zeros(len(points)), np.zeros((len(points), x.shape[1]))))

@@ -233,7 +233,7 @@ class Picard(AbstractEstimator):
 
             def total(x: Array) -> tuple[Array, Array | None]:
                 value, w, weight = jax.vmap(f, (0, None))(indices, x)
-                w = jnp.where(indices < count, w, 0)
+                value, w = (jnp.where(indices < count, a, 0) for a in (value, w))
                 if weight is None:
                     return jnp.sum(w * value), None
                 # The mean of a weight is 0, so whatever does not depend on its path may be taken off.
