@@ -45,7 +45,7 @@ def rows() -> list[Row]:
     barenblatt = zoo.black_scholes_barenblatt(100)
     slopes = 2 * np.exp(0.21) * barenblatt.x0  # z_i = .4 x_i d_i u = .8 x_i^2 e^.21
     table += [
-        Row("Black-Scholes-Barenblatt 100d", barenblatt, 77.1048787473, Picard(3, 16), 64, tuple(slopes), 0.002),
+        Row("Black-Scholes-Barenblatt 100d", barenblatt, 77.1048787473, Picard(3, 16), 128, tuple(slopes), 0.002),
         Row("default risk 100d", zoo.default_risk(100), 57.2975, Picard(4, 6), 64, (), 0.002, 0.0),
         Row("different rates 100d", zoo.different_rates(100), 21.1714, Picard(3, 16), 64, (), 0.002, 0.0),
         Row("different rates 1d", zoo.different_rates(1), 7.155896, Picard(3, 32), 64, (), 0.002, 1e-7),
