@@ -534,13 +534,24 @@ class TestPlot:
         np.testing.assert_array_equal(heights["corrected, 95 %"], [one.value])
 
 
-def test_a_factorisation_in_f_does_not_hang():
-    """XLA's calls of LAPACK from two threads wait for each other: such programs run one at a time."""
-    code = """
-import jax.numpy as jnp, numpy as np, scasml
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
 F = lambda t, x, u, z: jnp.linalg.solve(jnp.eye(40) * (1 + x[0] ** 2) + 0.1, z)[0]
 problem = scasml.Problem(dim=40, horizon=1.0, nonlinearity=F, terminal=jnp.sum)
 print(scasml.correct(problem, None, 0.0, np.ones(40), replicates=16, with_gradient=False))
-"""
+""",
+        """
+sigma = lambda t, x: jnp.eye(40) * (2 + jnp.tanh(x[0])) + 0.1
+problem = scasml.Problem(dim=40, horizon=1.0, diffusion=sigma, terminal=jnp.sum)
+print(scasml.correct(problem, None, 0.0, np.ones(40), replicates=16, method=scasml.Picard(1, 10, gradient="weights")))
+""",
+    ],
+    ids=["in F", "in the weights"],
+)
+def test_a_factorisation_does_not_hang(code):
+    """XLA's calls of LAPACK from two threads wait for each other: such programs run one at a time."""
+    code = "import jax.numpy as jnp, numpy as np, scasml" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.startswith("u = ")

@@ -36,7 +36,9 @@ class Stepped(AbstractPathLaw):
             return Jump(self.states(x, times, lengths, noise)[0], None)
         (end, states), pull = jax.vjp(lambda x: self.states(x, times, lengths, noise), x)
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
-        (slope,) = pull((jnp.zeros_like(end), jax.vmap(integrand)(times, states, noise)))
+        # One step after the other: at d = 100 four times faster than all matrices of a batch of paths at once.
+        dual = jax.lax.map(lambda at: integrand(*at), (times, states, noise))
+        (slope,) = pull((jnp.zeros_like(end), dual))
         return Jump(end, diffuse_transposed(self.dynamics.diffusion(s, x), slope) / duration)
 
     def grid(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array) -> tuple[Array, Array, Array]:
