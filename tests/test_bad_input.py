@@ -14,7 +14,9 @@ import pytest
 
 import scasml
 from scasml import Hutchinson, Picard, ScasmlError, problems, tables
+from scasml.budget import Budget
 from scasml.correction import Correction, Cost
+from scasml.diagnosis import Tails
 from scasml.errors import brief, first_line, listing
 from scasml.estimators.base import Evaluations
 from scasml.surrogates import wrap
@@ -38,9 +40,9 @@ WIDE = eqx.nn.MLP(DIM + 2, 1, 4, 1, key=KEY)
 FITTING = eqx.nn.MLP(DIM + 1, 1, 4, 1, key=KEY)
 TWO_VALUED = eqx.nn.MLP(DIM + 1, 2, 4, 1, key=KEY)
 ANSWER = Correction(
-    t=0.0, x=np.zeros(DIM), value=1.0, stderr=0.1, surrogate_value=0.9, correction=0.1, bias=0.0, gradient=None,
+    t=0.0, x=np.zeros(DIM), value=1.0, stderr=0.1, surrogate_value=0.9, correction=0.1, raw_value=1.0, kept_share=1.0, bias=0.0, gradient=None,
     gradient_stderr=None, gradient_bias=None, status="budget exhausted", replicates=4, steps=0, gradient_method=None, cost=Cost(Evaluations(), 4, 0.0), method=Picard(1, 4),
-    problem=PROBLEM, has_surrogate=True, stopped="4 replicates were asked for",
+    problem=PROBLEM, has_surrogate=True, budget=Budget(4), stopped="replicates=4", history=(), levels=(), tails=Tails.of(1, []),
 )  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def assert_one_sentence(message: str) -> None:
 
 def refused(call: Any, *fragments: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for entry in ("run_replicates", "surrogate_at", "terminal_at"):
+        for entry in ("Kernel", "surrogate_at", "terminal_at"):
             patch.setattr(CORRECT, entry, poison)
         with pytest.raises(ScasmlError) as caught:
             call()

@@ -311,7 +311,7 @@ class TestErrors:
         monkeypatch.setattr(sys, "argv", ["scasml", *arguments])
         monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
         module = sys.modules["scasml.correct"]
-        for entry in ("run_replicates", "surrogate_at", "terminal_at"):
+        for entry in ("Kernel", "surrogate_at", "terminal_at"):
             monkeypatch.setattr(module, entry, lambda *args, **kwargs: pytest.fail("reached the simulation"))
         with pytest.raises(SystemExit) as caught:
             main()

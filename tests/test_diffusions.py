@@ -232,7 +232,7 @@ def chosen(terminal, levels=2, uses_z=True, with_gradient=True, x=None, nonlinea
     points = np.atleast_2d(np.array([0.1, -0.2]) if x is None else x).astype(np.float32)
     shares = plan(
         problem, law, None, Picard(levels, 2, **options), np.zeros(len(points), np.float32), points, seed=0,
-        gradient=with_gradient, budget=Budget(2),
+        gradient=with_gradient, budget=Budget(2), deadline=np.inf,
     )  # fmt: skip
     names = np.empty(len(points), object)
     for share in shares:

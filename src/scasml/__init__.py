@@ -3,14 +3,15 @@
 from importlib.metadata import version as _version
 
 from . import problems, surrogates
-from .correct import correct
+from .correct import correct, refine
 from .correction import Correction
 from .defect import Defect
-from .errors import ScasmlError
+from .errors import ScasmlError, ToleranceError
 from .estimators import Picard
 from .generator import Hutchinson
 from .paths import GeometricBrownian, OrnsteinUhlenbeck
 from .problem import Problem, Reference
+from .progress import Progress
 
 __version__ = _version("scasml")
 
@@ -22,9 +23,12 @@ __all__ = [
     "OrnsteinUhlenbeck",
     "Picard",
     "Problem",
+    "Progress",
     "Reference",
     "ScasmlError",
+    "ToleranceError",
     "correct",
     "problems",
+    "refine",
     "surrogates",
 ]

@@ -100,7 +100,16 @@ def correct(
     steps: Annotated[str, typer.Option(help="Steps of such a path, or auto.")] = "auto",
     threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
     hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
-    replicates: Annotated[int | None, typer.Option(help="Independent repeats; by default one second's worth.")] = None,
+    rtol: Annotated[float | None, typer.Option(help="Stop a point at this relative error, bias included.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Stop a point at this absolute error.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long, compilation included.")] = None,
+    replicates: Annotated[
+        int | None, typer.Option(help="Stop after so many independent repeats; with no rule, one second's worth.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Do not shrink corrections that are hardly larger than their noise.")
+    ] = False,
+    diagnose: Annotated[bool, typer.Option("--diagnose", help="Say in plain words what is wrong.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")] = 0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
@@ -130,7 +139,11 @@ def correct(
             scheme=scheme,  # type: ignore[arg-type]
             steps=int(steps) if steps.lstrip("-").isdigit() else steps,  # type: ignore[arg-type]
         ),
+        rtol=rtol,
+        atol=atol,
+        seconds=seconds,
         replicates=replicates,
+        safe=not raw,
         seed=seed,
         laplacian="exact" if hutchinson is None else Hutchinson(hutchinson),
         dtype=dtype,
@@ -143,6 +156,8 @@ def correct(
     console.print(
         f"{answer.cost.replicates:,} replicates in {answer.cost.seconds:.1f} s ({answer.stopped}); {evaluations}."
     )
+    if diagnose:
+        typer.echo(str(answer.diagnose()))
     if output is not None:
         # Not by rich, which would wrap the path and read a [b] in it as markup.
         typer.echo(f"Wrote {len(answer.value)} answers to {output}.")

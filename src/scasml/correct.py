@@ -1,29 +1,34 @@
-"""correct: check the arguments, state the law, run replicates until the budget ends, report."""
+"""correct and refine: state the law, run replicates where they are still needed, report."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
-from .budget import Budget
-from .coefficients import real_array
-from .correction import CONVERGED, EXHAUSTED, NOT_FINITE, Correction, Cost
+from .budget import DEFAULT_SECONDS, LEVEL
+from .correction import CONVERGED, EXHAUSTED, INTERRUPTED, KEPT, LATE, NOT_FINITE, TOO_BIASED, Correction, Cost, Round
 from .defect import Defect
-from .engine import run_replicates, surrogate_at, terminal_at
-from .errors import ArgumentError, ArgumentTypeError, brief, listing, whole
-from .estimators import AbstractEstimator, Evaluations, Picard
+from .diagnosis import Levels, Tails
+from .engine import Kernel, surrogate_at, terminal_at
+from .errors import ToleranceError
+from .estimators import AbstractEstimator, Evaluations
 from .generator import Hutchinson
-from .plan import Share, plan
-from .precision import cast, parse_dtype, precision
-from .problem import AbstractLaw, require_law
-from .progress import Report, bar
-from .statistics import Moments
-from .surrogates import AbstractSurrogate, wrap
+from .interruption import Interruption
+from .plan import plan
+from .precision import cast, precision
+from .problem import AbstractLaw
+from .progress import Progress, Report, bar
+from .query import Query, query
+from .safety import kept_share
+from .statistics import half_width
+from .surrogates import wrap
+from .tally import Tally
+
+REPORT_SECONDS = 0.1
 
 
 def correct(
@@ -33,7 +38,12 @@ def correct(
     x: ArrayLike,
     *,
     method: AbstractEstimator | str = "auto",
+    rtol: float | None = None,
+    atol: float | None = None,
+    seconds: float | None = None,
     replicates: int | None = None,
+    safe: bool = True,
+    throw: bool = False,
     seed: int = 0,
     laplacian: Hutchinson | str = "exact",
     dtype: Any = "float32",
@@ -46,181 +56,103 @@ def correct(
     - `surrogate`: what `surrogates.wrap` takes or returns; None simulates the problem itself.
     - `t`: a number or (B,); `x`: (d,) or (B, d). One point gives scalar answers.
     - `method`: "auto" is `Picard(levels=2, samples=10)` in this version.
-    - `replicates`: independent repeats at every point, from which the error bars come. With none
-      named the answer is one second's worth, and says so.
-    - `seed`: with it and `replicates` the answer is fixed, bit for bit, whatever the order, batch or chunk of the points.
+    - `rtol`, `atol`: a point is done when half of its 95 % interval, bias included, is at most rtol |value| or at most atol.
+    - `seconds`: for the whole call, compilation included; `replicates`: independent repeats at a point.
+      The first rule that is reached ends a point. With none the answer is one second's worth, and says so.
+    - `safe`: shrinks corrections that are hardly larger than their noise toward the surrogate; False is the raw
+      estimate. Error bars are those of the raw estimate either way.
+    - `throw`: raise `ToleranceError`, which holds the answer, if a point misses its tolerance.
+    - `seed`: with it the replicates of a point are fixed, bit for bit, whatever the order, batch or chunk of the points.
     - `laplacian`: "exact", or `Hutchinson(dims=K)` for an unbiased estimate of the trace.
     - `dtype`: of the simulation, "float32" or "float64"; answers are float64 arrays either way.
     - `with_gradient`: False leaves the gradient out, at about half the cost.
     - `chunk`: rows per call of the compiled kernel, for latency only; results do not depend on it.
-    - `progress`: True for a bar, or a function of (done, total).
+    - `progress`: True for a bar, or a function of one `Progress`.
+
+    Ctrl-C returns the answer so far, once every point has the two replicates of an error bar.
     """
     began = time.monotonic()
-    require_law(problem)
-    kind = parse_dtype(dtype)
-    ts, xs, is_scalar = _points(problem, t, x, kind)
-    estimator = _method(method)
-    budget = Budget(None if replicates is None else whole("replicates", replicates, 1, "pass how many repeats to run"))
-    seed = whole("seed", seed, 0, "pass any whole number from 0 up")
-    chunk = None if chunk is None else whole("chunk", chunk, 1, "pass rows per call, or None")
-    hutchinson = _laplacian(laplacian, problem.dim)
-    if not isinstance(with_gradient, bool | np.bool_):
-        raise ArgumentTypeError(
-            f"with_gradient must be True or False, got {brief(with_gradient)}: pass one of the two."
-        )
-    if not isinstance(progress, bool) and not callable(progress):
-        raise ArgumentTypeError(
-            f"progress must be True, False or a function of (done, total), got {brief(progress)}: pass one of these."
-        )
-
-    with precision(kind):
-        law = cast(problem, kind)
-        model = None if surrogate is None else wrap(cast(surrogate, kind), problem)
-        defect = law if model is None else Defect(law, model, hutchinson)
-        inside = ts < kind.type(problem.horizon)
-        here, at = ts[inside], xs[inside]
-        shares = (
-            plan(law, defect, model, estimator, here, at, seed=seed, gradient=with_gradient, budget=budget)
-            if len(here)
-            else []
-        )
-        tallies = [_Tally(share, here, at, defect, model, with_gradient) for share in shares]
-        with _reporting(progress) as report:
-            done = _run(tallies, budget, seed, chunk, report)
-        base = np.zeros(len(ts))
-        if model is not None:
-            base[~inside], _ = surrogate_at(model, ts[~inside], xs[~inside])
-        end_value, end_slope = terminal_at(law, xs[~inside])
-
-    # At t = T the solution is g: no simulation, no error.
-    value, stderr, bias, steps = np.zeros(len(ts)), np.zeros(len(ts)), np.zeros(len(ts)), np.zeros(len(ts), int)
-    value[~inside] = end_value
-    gradient, gradient_stderr, gradient_bias = (np.zeros(xs.shape) for _ in range(3))
-    gradient[~inside] = end_slope
-    gradient_method = np.full(len(ts), "exact", object)
-    spent = Evaluations()
-    for tally in tallies:
-        points = np.flatnonzero(inside)[tally.share.points]
-        settled = tally.share.estimator
-        base[points] = tally.surrogate_value
-        value[points] = tally.surrogate_value + tally.value.mean
-        stderr[points] = tally.value.stderr
-        bias[points] = tally.bias()
-        gradient_method[points] = settled.gradient
-        if settled.discretises(defect):
-            steps[points] = settled.steps
-        if with_gradient:
-            gradient[points] = tally.surrogate_slope + tally.gradient.mean
-            gradient_stderr[points] = tally.gradient.stderr
-            gradient_bias[points] = tally.gradient_bias()
-        spent += tally.spent(done)
-    finite = np.isfinite(value) & (np.isfinite(gradient).all(axis=1) if with_gradient else True)
-    status = np.where(finite, np.where(inside, EXHAUSTED, CONVERGED), NOT_FINITE)
-    counts = np.where(inside, done, 0)
-
-    first: Callable[[Any], Any] = (lambda a: a[0]) if is_scalar else (lambda a: a)
-    if_gradient: Callable[[Any], Any] = lambda a: first(a) if with_gradient else None
-    return Correction(
-        t=first(ts.astype(np.float64)),
-        x=first(xs.astype(np.float64)),
-        value=first(value),
-        stderr=first(stderr),
-        surrogate_value=first(base),
-        correction=first(value - base),
-        bias=first(bias),
-        gradient=if_gradient(gradient),
-        gradient_stderr=if_gradient(gradient_stderr),
-        gradient_bias=if_gradient(gradient_bias),
-        status=first(status.astype(object)) if not is_scalar else str(status[0]),
-        replicates=first(counts),
-        steps=first(steps),
-        gradient_method=if_gradient(gradient_method),
-        cost=Cost(spent, done * len(here), time.monotonic() - began),
-        method=estimator,
-        problem=problem,
-        has_surrogate=model is not None,
-        stopped=str(budget),
+    asked = query(
+        problem,
+        surrogate,
+        t,
+        x,
+        method=method,
+        rtol=rtol,
+        atol=atol,
+        seconds=seconds,
+        replicates=replicates,
+        safe=safe,
+        throw=throw,
+        seed=seed,
+        laplacian=laplacian,
+        dtype=dtype,
+        with_gradient=with_gradient,
+        chunk=chunk,
+        progress=progress,
     )
+    *_, answer = _answers(asked, began)
+    if asked.throw and answer.unmet.any():
+        raise ToleranceError(answer)
+    return answer
 
 
-class _Tally:
-    """Moments of the replicates run so far, at the points of one share."""
+def refine(
+    problem: AbstractLaw,
+    surrogate: Any,
+    t: ArrayLike,
+    x: ArrayLike,
+    *,
+    method: AbstractEstimator | str = "auto",
+    rtol: float | None = None,
+    atol: float | None = None,
+    seconds: float | None = None,
+    replicates: int | None = None,
+    safe: bool = True,
+    seed: int = 0,
+    laplacian: Hutchinson | str = "exact",
+    dtype: Any = "float32",
+    with_gradient: bool = True,
+    chunk: int | None = None,
+    progress: bool | Report = False,
+) -> Iterator[Correction]:
+    """Answer after answer, each from up to twice the replicates of the last; arguments as for `correct`.
 
-    def __init__(
-        self,
-        share: Share,
-        t: NDArray[Any],
-        x: NDArray[Any],
-        law: AbstractLaw,
-        surrogate: AbstractSurrogate | None,
-        with_gradient: bool,
-    ):
-        self.share, self.law, self.surrogate, self.with_gradient = share, law, surrogate, with_gradient
-        self.t, self.x = t[share.points], x[share.points]
-        points, dim, levels = *self.x.shape, share.estimator.increments
-        self.surrogate_value = np.zeros(points)
-        self.surrogate_slope = np.zeros((points, dim))
-        self.value = Moments.empty((points,))
-        self.increments = Moments.empty((points, levels))
-        self.gradient = Moments.empty((points, dim if with_gradient else 0))
-        self.gradient_increments = Moments.empty((points, levels, dim if with_gradient else 0))
-
-    def run(self, replicates: range, seed: int, chunk: int | None) -> Iterator[int]:
-        """Yields the number of rows done, as they come."""
-        for _, where, rows in run_replicates(
-            self.law,
-            self.share.estimator,
-            self.t,
-            self.x,
-            replicates,
-            seed=seed,
-            gradient=self.with_gradient,
-            surrogate=self.surrogate,
-            chunk=chunk,
-        ):
-            self._add(where, jax.tree.map(lambda a: a.astype(np.float64), rows))
-            yield where.stop - where.start
-
-    def _add(self, where: slice, rows: Any) -> None:
-        if rows.surrogate is not None:
-            self.surrogate_value[where], self.surrogate_slope[where] = rows.surrogate
-        with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
-            self.value.update(where, rows.value)
-            self.increments.update(where, rows.increments)
-            if self.with_gradient:
-                self.gradient.update(where, rows.gradient)
-                self.gradient_increments.update(where, rows.gradient_increments)
-
-    def bias(self) -> NDArray[Any]:
-        """Of the levels not taken and of the steps, together."""
-        levels = self.share.estimator.bias(self.law, self.increments.mean, self.increments.stderr)
-        return levels + self.share.bias
-
-    def gradient_bias(self) -> NDArray[Any]:
-        last = lambda a: np.moveaxis(a, 1, -1)
-        mean, stderr = last(self.gradient_increments.mean), last(self.gradient_increments.stderr)
-        return self.share.estimator.bias(self.law, mean, stderr) + self.share.gradient_bias
-
-    def spent(self, replicates: int) -> Evaluations:
-        """Of all replicates, the pilot's included."""
-        total = (replicates + 2 * self.share.pilots) * len(self.t)
-        return self.share.estimator.cost(self.law).times(total)
+    It ends with its stopping rules, and without any only when the caller leaves the loop, or at Ctrl-C, which ends the
+    loop after one more answer.
+    """
+    began = time.monotonic()
+    asked = query(
+        problem,
+        surrogate,
+        t,
+        x,
+        anytime=True,
+        method=method,
+        rtol=rtol,
+        atol=atol,
+        seconds=seconds,
+        replicates=replicates,
+        safe=safe,
+        seed=seed,
+        laplacian=laplacian,
+        dtype=dtype,
+        with_gradient=with_gradient,
+        chunk=chunk,
+        progress=progress,
+    )
+    return _answers(asked, began)
 
 
-def _run(tallies: list[_Tally], budget: Budget, seed: int, chunk: int | None, report: Report | None) -> int:
-    """Round after round, each of them at every point; the replicates done."""
-    clock: float | None = None  # starts with the first row: compiling is not simulating
-    done, rows, points = 0, 0, sum(len(tally.t) for tally in tallies)
-    total = None if budget.replicates is None else budget.replicates * points
-    while points and (more := budget.proceed(done, 0.0 if clock is None else time.monotonic() - clock)) > 0:
-        for tally in tallies:
-            for count in tally.run(range(done, done + more), seed, chunk):
-                clock = time.monotonic() if clock is None else clock
-                rows += count
-                if report is not None:
-                    report(rows, total)
-        done += more
-    return done
+def _answers(asked: Query, began: float) -> Iterator[Correction]:
+    run = _Run(asked, began)
+    with _reporting(asked.progress) as report:
+        while True:
+            with Interruption() as interruption:
+                run.round(interruption, report)
+            yield run.answer()
+            if run.is_over:
+                return
 
 
 def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]:
@@ -229,74 +161,212 @@ def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]
     return bar("correcting") if progress else nullcontext(None)
 
 
-def _points(
-    problem: AbstractLaw, t: ArrayLike, x: ArrayLike, dtype: np.dtype[Any]
-) -> tuple[NDArray[Any], NDArray[Any], bool]:
-    """(B,), (B, d) in the dtype of the simulation, and whether one point was asked for."""
-    d, horizon = problem.dim, problem.horizon
-    xs, ts = real_array("x", x, f"({d},) or (B, {d})"), real_array("t", t, "a number or (B,)")
-    if xs.ndim not in (1, 2) or xs.shape[-1] != d:
-        raise ArgumentError(
-            f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim."
+class _Run:
+    """The state of a run between its rounds."""
+
+    def __init__(self, asked: Query, began: float):
+        self.asked, self.began = asked, began
+        seconds = asked.budget.seconds
+        self.deadline = np.inf if seconds is None else began + seconds
+        self.is_over = self.is_late = self.was_interrupted = False
+        self.history: list[Round] = []
+        self._reported = 0.0
+        with precision(asked.dtype):
+            law = cast(asked.problem, asked.dtype)
+            self.model = None if asked.surrogate is None else wrap(cast(asked.surrogate, asked.dtype), asked.problem)
+            self.law = law if self.model is None else Defect(law, self.model, asked.hutchinson)
+            self.inside = asked.t < asked.dtype.type(asked.problem.horizon)
+            t, x = asked.t[self.inside], asked.x[self.inside]
+            options: dict[str, Any] = {"seed": asked.seed, "gradient": asked.with_gradient}
+            halfway = (began + self.deadline) / 2
+            shares = (
+                plan(law, self.law, self.model, asked.method, t, x, budget=asked.budget, deadline=halfway, **options)
+                if len(t)
+                else []
+            )
+            self.tallies = [
+                Tally(
+                    share,
+                    Kernel(
+                        self.law,
+                        share.estimator,
+                        t[share.points],
+                        x[share.points],
+                        surrogate=self.model,
+                        chunk=asked.chunk,
+                        **options,
+                    ),
+                )
+                for share in shares
+            ]
+            # At t = T the solution is g: no simulation, no error.
+            self.base, self.end = np.zeros(len(asked.t)), terminal_at(law, asked.x[~self.inside])
+            if self.model is not None:
+                self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], asked.x[~self.inside])
+
+    def round(self, interruption: Interruption, report: Report | None) -> None:
+        budget, needs_clock = self.asked.budget, self.deadline < np.inf or self.asked.budget.is_default
+        targets = [budget.targets(*self._state(tally)) for tally in self.tallies]
+        if needs_clock:  # an error bar for everybody before more for anybody
+            least = min(2, budget.most)
+            first = any((tally.count < least).any() for tally in self.tallies)
+            targets = [np.minimum(target, least) if first else target for target in targets]
+        for tally, target in zip(self.tallies, targets, strict=True):
+            for _ in tally.run(target):
+                self._report(report)
+                has_bars = all((other.count >= min(2, budget.most)).all() for other in self.tallies)
+                if interruption.heard and not has_bars:
+                    raise KeyboardInterrupt
+                if has_bars and (interruption.heard or self._time_is_up()):
+                    self.was_interrupted, self.is_over = interruption.heard, True
+                    break
+                self.is_late |= time.monotonic() > self.deadline
+            if self.is_over:
+                break
+        self.is_over |= self._time_is_up()
+        self.is_over |= all((budget.targets(*self._state(tally)) <= tally.count).all() for tally in self.tallies)
+        self._report(report, last=True)
+
+    def _time_is_up(self) -> bool:
+        if self.asked.budget.is_default:
+            return sum(tally.kernel.seconds for tally in self.tallies) >= DEFAULT_SECONDS
+        return time.monotonic() >= self.deadline
+
+    @staticmethod
+    def _state(tally: Tally) -> tuple[Any, Any, Any, Any]:
+        """Value, count, standard error and bias: what a budget decides by."""
+        with np.errstate(invalid="ignore"):
+            return tally.estimate(), tally.value.count, tally.value.stderr, tally.bias()
+
+    def _report(self, report: Report | None, last: bool = False) -> None:
+        now = time.monotonic()
+        if report is None or (now - self._reported < REPORT_SECONDS and not last):
+            return
+        self._reported, budget = now, self.asked.budget
+        done, worst, left = int(np.sum(~self.inside)), np.nan, 0.0
+        for tally in self.tallies:
+            value, count, stderr, bias = self._state(tally)
+            goal = budget.needed(value, count, stderr, bias) if budget.has_tolerance else np.full(len(count), np.inf)
+            goal = np.where(np.isfinite(value) | (count == 0), np.minimum(goal, budget.replicates or np.inf), 0)
+            waiting = (goal > count) & ~((count > 0) & budget.unreachable(value, count, bias) & budget.has_tolerance)
+            done += int(np.sum(~waiting))
+            # Before the first rows are timed nothing is known.
+            each = tally.kernel.seconds_per_row or np.inf
+            left += float(np.sum((goal - count)[waiting])) * each if waiting.any() else 0.0
+            with np.errstate(invalid="ignore", divide="ignore"):
+                relative = half_width(LEVEL, count, stderr, bias) / np.abs(value)
+            if np.isfinite(relative[waiting]).any():
+                worst = np.fmax(worst, np.nanmax(relative[waiting]))
+        rows = int(sum(tally.count.sum() for tally in self.tallies))
+        if budget.is_default:
+            left = DEFAULT_SECONDS - sum(tally.kernel.seconds for tally in self.tallies)
+        left = max(min(left, self.deadline - now), 0.0) if not last or not self.is_over else 0.0
+        report(Progress(done, len(self.inside), rows, float(worst), now - self.began, left))
+
+    def answer(self) -> Correction:
+        asked, budget = self.asked, self.asked.budget
+        points, dim = asked.x.shape
+        value, stderr, bias, count = (np.zeros(points) for _ in range(4))
+        steps, gradient_method = np.zeros(points, int), np.full(points, "exact", object)
+        gradient, gradient_stderr, gradient_bias = (np.zeros((points, dim)) for _ in range(3))
+        value[~self.inside], gradient[~self.inside] = self.end
+        base = self.base.copy()
+        for tally in self.tallies:
+            at = np.flatnonzero(self.inside)[tally.share.points]
+            base[at] = tally.surrogate_value
+            value[at], count[at], stderr[at], bias[at] = self._state(tally)
+            gradient_method[at] = tally.share.estimator.gradient
+            if tally.share.estimator.discretises(self.law):
+                steps[at] = tally.share.estimator.steps
+            if asked.with_gradient:
+                with np.errstate(invalid="ignore"):
+                    gradient[at] = tally.surrogate_slope + tally.gradient.mean
+                    gradient_stderr[at] = tally.gradient.stderr
+                    gradient_bias[at] = tally.gradient_bias()
+        finite = np.isfinite(value) & (np.isfinite(gradient).all(axis=1) if asked.with_gradient else True)
+        share = np.ones(points)
+        if asked.safe and self.model is not None:
+            share[finite] = kept_share((value - base)[finite], count[finite], stderr[finite], bias[finite])
+        raw, value = value, np.where(share < 1, base + share * (value - base), value)
+        status = self._status(raw, count, stderr, bias, finite, share)
+        self._note(count, stderr, bias)
+
+        first: Callable[[Any], Any] = (lambda a: a[0]) if asked.is_scalar else (lambda a: a)
+        if_gradient: Callable[[Any], Any] = lambda a: first(a) if asked.with_gradient else None
+        spent = sum((tally.spent() for tally in self.tallies), Evaluations())
+        rows = sum(int(tally.count.sum()) for tally in self.tallies)
+        return Correction(
+            t=first(asked.t.astype(np.float64)),
+            x=first(asked.x.astype(np.float64)),
+            value=first(value),
+            stderr=first(stderr),
+            surrogate_value=first(base),
+            correction=first(value - base),
+            raw_value=first(raw),
+            kept_share=first(share),
+            bias=first(bias),
+            gradient=if_gradient(gradient),
+            gradient_stderr=if_gradient(gradient_stderr),
+            gradient_bias=if_gradient(gradient_bias),
+            status=first(status) if not asked.is_scalar else str(status[0]),
+            replicates=first(count.astype(np.int64)),
+            steps=first(steps),
+            gradient_method=if_gradient(gradient_method),
+            cost=Cost(spent, rows, time.monotonic() - self.began),
+            method=asked.method,
+            problem=asked.problem,
+            has_surrogate=self.model is not None,
+            budget=budget,
+            stopped=self._stopped(status),
+            history=tuple(self.history),
+            levels=tuple(
+                Levels.of(np.flatnonzero(self.inside)[tally.share.points], tally, self.law) for tally in self.tallies
+            ),
+            tails=Tails.of(
+                points, [(np.flatnonzero(self.inside)[tally.share.points], tally) for tally in self.tallies]
+            ),
         )
-    if ts.ndim > 1:
-        raise ArgumentError(f"t must be a number or (B,), got shape {ts.shape}: pass one time per point.")
-    if ts.ndim == 1 and xs.ndim == 2 and len(ts) != len(xs):
-        raise ArgumentError(
-            f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per point, or one number."
-        )
-    is_scalar = ts.ndim == 0 and xs.ndim == 1
-    count = 1 if is_scalar else (len(xs) if xs.ndim == 2 else len(ts))
-    if count == 0:
-        name, shape = ("x", xs.shape) if xs.ndim == 2 else ("t", ts.shape)
-        raise ArgumentError(f"{name} must hold at least one point, got shape {shape}: pass one point or more.")
-    ts, xs = np.broadcast_to(ts, (count,)), np.broadcast_to(xs, (count, d))
-    bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
-    if len(bad):
-        raise ArgumentError(
-            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these points."
-        )
-    bad = np.flatnonzero(~np.isfinite(ts))
-    if len(bad):
-        raise ArgumentError(f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these points.")
-    asked = ts
-    with np.errstate(over="ignore"):
-        ts, xs = ts.astype(dtype), xs.astype(dtype)
-        bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
-    if len(bad):
-        raise ArgumentError(
-            f"t must lie in [0, {horizon}], got {asked[bad[0]]} at point {listing(bad)}: pass times up to the horizon."
-        )
-    bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
-    if len(bad):
-        raise ArgumentError(
-            f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the problem.'
-        )
-    return ts, xs, is_scalar
+
+    def _status(
+        self,
+        value: NDArray[Any],
+        count: NDArray[Any],
+        stderr: NDArray[Any],
+        bias: NDArray[Any],
+        finite: NDArray[np.bool_],
+        share: NDArray[Any],
+    ) -> NDArray[Any]:
+        """One word for each point; what went wrong before what went well."""
+        budget = self.asked.budget
+        unfinished = INTERRUPTED if self.was_interrupted else LATE if self.is_late else EXHAUSTED
+        status = np.full(len(value), unfinished, object)
+        if budget.has_tolerance:
+            status[budget.unreachable(value, count, bias)] = TOO_BIASED
+            met = budget.met(value, count, stderr, bias)
+        else:
+            met = np.full(len(value), unfinished == EXHAUSTED)
+        status[met & budget.has_tolerance] = CONVERGED
+        status[met & (share == 0)] = KEPT
+        status[~self.inside] = CONVERGED
+        status[~finite] = NOT_FINITE
+        return status
+
+    def _stopped(self, status: NDArray[Any]) -> str:
+        budget, seconds = self.asked.budget, time.monotonic() - self.began
+        if self.was_interrupted:
+            return "interrupted"
+        if self.is_late:
+            return f"{budget}: compiling and two replicates took {seconds:.1f} s"
+        return str(budget)
+
+    def _note(self, count: NDArray[Any], stderr: NDArray[Any], bias: NDArray[Any]) -> None:
+        inside = self.inside & (count > 1)
+        if inside.any():
+            half = half_width(LEVEL, count[inside], stderr[inside], bias[inside])
+            with np.errstate(invalid="ignore"):
+                middle, most = np.nanmedian(half), np.nanmax(half)
+            mean = float(np.mean(count[inside]))
+            self.history.append(Round(mean, time.monotonic() - self.began, float(middle), float(most)))
 
 
-def _method(method: Any) -> AbstractEstimator:
-    if isinstance(method, str) and method == "auto":
-        return Picard(levels=2, samples=10)
-    if not isinstance(method, AbstractEstimator):
-        raise ArgumentTypeError(
-            f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Picard(levels=2, samples=10).'
-        )
-    return method
-
-
-def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:
-    if isinstance(laplacian, str) and laplacian == "exact":
-        return None
-    if not isinstance(laplacian, Hutchinson):
-        raise ArgumentTypeError(
-            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {brief(laplacian)}: pick one of the two.'
-        )
-    if laplacian.dims > dim:
-        raise ArgumentError(
-            f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of at most {dim}."
-        )
-    return laplacian
-
-
-__all__ = ["correct"]
+__all__ = ["correct", "refine"]

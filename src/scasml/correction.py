@@ -2,20 +2,35 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import plots, tables
+from .budget import LEVEL, Budget
+from .diagnosis import Diagnosis, Levels, Tails, diagnose
 from .errors import ArgumentError
 from .estimators.base import AbstractEstimator, Evaluations
 from .problem import AbstractLaw, Problem
-from .statistics import student_quantile
+from .statistics import half_width
 
 CONVERGED = "converged"
 EXHAUSTED = "budget exhausted"
 NOT_FINITE = "not finite"
+KEPT = "kept the surrogate"
+TOO_BIASED = "bias above tolerance"
+LATE = "over time"
+INTERRUPTED = "interrupted"
+
+
+class Round(NamedTuple):
+    """How far a run was after a round: replicates per point, seconds, and half of the 95 % interval, its median and maximum over points."""
+
+    replicates: float
+    seconds: float
+    median: float
+    worst: float
 
 
 @dataclass(frozen=True)
@@ -39,10 +54,11 @@ class Cost:
 class Correction:
     """Corrected values at the points asked for; NumPy float64 arrays, or scalars for a scalar query.
 
-    `stderr` is the standard error of the mean over replicates: the statistical part of the error.
-    `bias` is an estimate of the size of the rest, NaN where it cannot be told; it is not part of
-    the interval. So for `gradient_stderr` and `gradient_bias`. `steps` is how many a path was taken in,
-    0 for paths drawn exactly; `gradient_method` is what `gradient="auto"` came to.
+    `value` is `surrogate_value` plus the share `kept_share` of the raw correction (all of it with `safe=False`);
+    `raw_value` has all of it. `stderr` is the standard error of the raw value, over replicates: the statistical part of
+    the error. `bias` is an estimate of the size of the rest, NaN where it cannot be told. So for
+    `gradient_stderr` and `gradient_bias`. `steps` is how many a path was taken in, 0 for paths drawn exactly;
+    `gradient_method` is what `gradient="auto"` came to.
     """
 
     t: Any
@@ -51,6 +67,8 @@ class Correction:
     stderr: Any
     surrogate_value: Any
     correction: Any
+    raw_value: Any
+    kept_share: Any
     bias: Any
     gradient: NDArray[Any] | None
     gradient_stderr: NDArray[Any] | None
@@ -63,18 +81,44 @@ class Correction:
     method: AbstractEstimator
     problem: AbstractLaw
     has_surrogate: bool
+    budget: Budget
     stopped: str
+    history: tuple[Round, ...]
+    levels: tuple[Levels, ...]
+    tails: Tails
 
-    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
-        """The Student t confidence interval of the mean over replicates."""
+    def interval(self, level: float = 0.95, include_bias: bool = True) -> tuple[Any, Any]:
+        """The Student t confidence interval about the raw value, widened for a bias of either sign.
+
+        It does not shrink with `safe`: its coverage is that of the raw estimate, and the value may lie off its
+        middle. A bias that cannot be told is not in it.
+        """
         if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0 < float(level) < 1:
             raise ArgumentError(f"level must be between 0 and 1, got {level!r}: pass 0.95 for a 95 % interval.")
-        half = self._half_width(float(level))
-        return self.value - half, self.value + half
+        half = self._half_width(float(level), include_bias)
+        return self.raw_value - half, self.raw_value + half
 
-    def _half_width(self, level: float) -> Any:
-        quantile = student_quantile(level, self.replicates)
-        return np.where(np.asarray(self.stderr) == 0, 0.0, quantile * self.stderr)[()]
+    def _half_width(self, level: float, include_bias: bool = True) -> Any:
+        return half_width(level, self.replicates, self.stderr, self.bias if include_bias else 0.0)[()]
+
+    @property
+    def statuses(self) -> NDArray[Any]:
+        """`status` as an array, of one element for a scalar query."""
+        return np.atleast_1d(np.asarray(self.status, object))
+
+    @property
+    def missed(self) -> NDArray[np.int64]:
+        """The points that missed a tolerance that was asked for, or have no finite answer."""
+        return np.flatnonzero(np.atleast_1d(self.unmet))
+
+    @property
+    def unmet(self) -> NDArray[np.bool_]:
+        fine = [CONVERGED, KEPT] if self.budget.has_tolerance else [CONVERGED, KEPT, EXHAUSTED, INTERRUPTED, LATE]
+        return ~np.isin(self.statuses.astype(str), fine)
+
+    def diagnose(self) -> Diagnosis:
+        """In plain words what is wrong and what to do, and the levels with their mean, variance, kurtosis and cost."""
+        return diagnose(self)
 
     def exact(self) -> Any:
         """The reference solution at the same points, or None if the problem has none."""
@@ -87,7 +131,7 @@ class Correction:
 
     def columns(self, gradient: bool = False) -> dict[str, NDArray[Any]]:
         """Every quantity by name, one row per point; gradients as (B, d)."""
-        lower, upper = self.interval(0.95)
+        lower, upper = self.interval(LEVEL)
         columns: dict[str, Any] = {
             "t": self.t,
             "x": np.atleast_2d(self.x),
@@ -97,6 +141,8 @@ class Correction:
             "upper95": upper,
             "surrogate": self.surrogate_value,
             "correction": self.correction,
+            "raw_value": self.raw_value,
+            "kept_share": self.kept_share,
             "bias": self.bias,
             "replicates": self.replicates,
             "steps": self.steps,
@@ -115,11 +161,18 @@ class Correction:
         """Surrogate, corrected value with its 95 % interval, and the exact value where known (extra `plot`)."""
         return plots.correction(
             value=np.atleast_1d(self.value),
-            half_width=np.atleast_1d(self._half_width(0.95)),
+            interval=tuple(np.atleast_1d(end) for end in self.interval(LEVEL)),
             surrogate=np.atleast_1d(self.surrogate_value) if self.has_surrogate else None,
             exact=None if (exact := self.exact()) is None else np.atleast_1d(exact),
             ax=ax,
         )
+
+    def plot_convergence(self, ax: Any = None) -> Any:
+        """Half of the 95 % interval after every round against the 1/sqrt(N) line (extra `plot`)."""
+        if not self.history:
+            raise ArgumentError("history is empty, got no replicates at any point: ask for points before the horizon.")
+        replicates, _, median, worst = (np.array(column) for column in zip(*self.history, strict=True))
+        return plots.convergence(replicates=replicates, median=median, worst=worst, ax=ax)
 
     def __str__(self) -> str:
         return _one_line(self) if np.ndim(self.value) == 0 else _table(self)
@@ -134,32 +187,44 @@ def _digits(half_width: float, value: float) -> int:
 
 
 def _bias_words(bias: float) -> str:
-    return "bias unknown" if np.isnan(bias) else "no bias" if bias == 0 else f"bias about {bias:.1g}"
+    return "bias unknown" if np.isnan(bias) else "no bias" if bias == 0 else f"of which bias {bias:.1g}"
 
 
 def _one_line(answer: Correction) -> str:
-    half = float(answer._half_width(0.95))
-    digits = _digits(half, float(answer.value))
+    half, value = float(answer._half_width(LEVEL)), float(answer.value)
+    digits = _digits(half, value)
     if answer.status == NOT_FINITE:
         parts = [f"u = {answer.value} (not finite: the surrogate or the simulation returned NaN or infinity here)"]
-    elif np.isfinite(half):
-        parts = [f"u = {answer.value:.{digits}f} +- {half:.{digits}f} (95 %)", _bias_words(float(answer.bias))]
+    elif not np.isfinite(half):
+        parts = [f"u = {value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias))]
+    elif answer.kept_share == 1:
+        parts = [f"u = {value:.{digits}f} +- {half:.{digits}f} (95 %)", _bias_words(float(answer.bias))]
     else:
-        parts = [f"u = {answer.value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias))]
+        low, high = answer.interval(LEVEL)
+        parts = [
+            f"u = {value:.{digits}f} (95 %: {low:.{digits}f} to {high:.{digits}f})",
+            _bias_words(float(answer.bias)),
+        ]
+    if answer.status in (KEPT, TOO_BIASED, LATE, INTERRUPTED) or (
+        answer.status == EXHAUSTED and answer.budget.has_tolerance
+    ):
+        parts.append(answer.status)
     if answer.has_surrogate:
         parts.append(f"surrogate {answer.surrogate_value:.{digits}f}")
     count = int(answer.replicates)
     runs = "no replicates" if count == 0 else "1 replicate" if count == 1 else f"{count} replicates"
-    timed = " (one second's worth)" if count and answer.stopped.startswith("one second") else ""
+    timed = " (one second's worth)" if count and answer.budget.is_default else ""
     return ", ".join([*parts, runs + timed, f"{answer.cost.seconds:.1f} s"])
 
 
 def _table(answer: Correction, shown: int = 6) -> str:
     points = len(answer.value)
-    most = int(np.max(answer.replicates, initial=0))
-    head = f"{points} points, {most} replicates each, {answer.cost.seconds:.1f} s ({answer.stopped})"
+    simulated = answer.replicates[answer.replicates > 0]
+    least, most = int(np.min(simulated, initial=2**62)), int(np.max(simulated, initial=0))
+    each = f"{most}" if least >= most else f"{least} to {most}"
+    head = f"{points} points, {each} replicates each, {answer.cost.seconds:.1f} s ({answer.stopped})"
     rows = [f"{'point':>7} {'t':>7} {'u':>14} {'+- 95 %':>10} {'bias':>8} {'surrogate':>14}  status"]
-    half = answer._half_width(0.95)
+    half = answer._half_width(LEVEL)
     for i in range(min(points, shown)):
         digits = _digits(float(half[i]), float(answer.value[i]))
         surrogate = f"{answer.surrogate_value[i]:.{digits}f}" if answer.has_surrogate else "none"

@@ -21,6 +21,19 @@ class FileError(ScasmlError, ValueError):
     """A file that cannot be read or written as asked."""
 
 
+class ToleranceError(ScasmlError):
+    """A tolerance was missed, with `throw=True`. The answer is not lost: it is here as `answer`."""
+
+    def __init__(self, answer: Any):
+        missed = [int(i) for i in answer.missed]
+        statuses = ", ".join(sorted({str(s) for s in answer.statuses[missed]}))
+        super().__init__(
+            f"the tolerance ({answer.budget}) was missed at point {listing(missed)} ({statuses}): see error.answer.diagnose(), "
+            "and give more seconds or replicates, or a wider tolerance."
+        )
+        self.answer = answer
+
+
 class MissingExtraError(ScasmlError, ImportError):
     """An optional dependency that is not installed."""
 

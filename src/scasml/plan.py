@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from .budget import Budget
 from .coefficients import CONDITION
-from .engine import at_points, point_keys, run_replicates
+from .engine import Kernel, at_points, point_keys
 from .errors import ArgumentError, listing
 from .estimators import AbstractEstimator
+from .estimators.base import HALF_THE_STEPS, ORDINARY
 from .paths import Stepped
 from .precision import cast, precision
 from .problem import AbstractLaw
@@ -56,8 +57,12 @@ def plan(
     seed: int,
     gradient: bool,
     budget: Budget,
+    deadline: float,
 ) -> list[Share]:
-    """Settle the estimator at every point; `law` is the law of defect of the surrogate, or `problem` itself."""
+    """Settle the estimator at every point; `law` is the law of defect of the surrogate, or `problem` itself.
+
+    After the deadline, on `time.monotonic`, no more steps are tried.
+    """
     _check_states(problem, t, x)
     if estimator.discretises(law):
         _check_paths(problem, t, x)
@@ -67,7 +72,7 @@ def plan(
         points = np.flatnonzero(names == name)
         settled = estimator.settle(gradient=str(name))
         if settled.discretises(law):
-            shares += _steps(law, surrogate, settled, t, x, points, seed, gradient, budget)
+            shares += _steps(law, surrogate, settled, t, x, points, seed, gradient, budget, deadline)
         else:
             shares.append(Share(settled, points, np.zeros(len(points)), np.zeros((len(points), x.shape[1]))))
     return shares
@@ -165,6 +170,7 @@ def _steps(
     seed: int,
     gradient: bool,
     budget: Budget,
+    deadline: float,
 ) -> list[Share]:
     """Fine and coarse paths, coupled, tell the bias at each number of steps; "auto" goes on until it is below half a standard error."""
     asked = estimator.steps
@@ -177,6 +183,7 @@ def _steps(
         pilot = _pilot(law, surrogate, settled, t[points], x[points], seed, gradient, budget)
         excess = pilot.bias / (0.5 * pilot.stderr)
         enough = ~(excess > 1) | (steps >= MOST_STEPS) | (asked != "auto")  # a NaN will not mend by more steps
+        enough |= time.monotonic() > deadline
         shares.append(Share(settled, points[enough], pilot.bias[enough], pilot.gradient_bias[enough], pilot.replicates))
         # The bias falls as 1/steps: go where it should be small enough, and look again.
         for point, times in zip(points[~enough], excess[~enough], strict=True):
@@ -205,37 +212,23 @@ def _pilot(
     budget: Budget,
 ) -> _Pilot:
     count = max(PILOT_REPLICATES, (budget.replicates or 0) // PILOT_SHARE)
-    rows, clock = 0, 0.0
+    kernel = Kernel(law, estimator, t, x, seed=seed, gradient=gradient, surrogate=surrogate)
+    base = np.zeros(len(t))
 
-    def run(halved: bool) -> tuple[Floats, Floats]:
-        nonlocal rows, clock
+    def run(version: int) -> tuple[Floats, Floats]:
         values, slopes = np.zeros((count, len(t))), np.zeros((count, *x.shape))
-        for replicate, where, row in run_replicates(
-            law,
-            estimator,
-            t,
-            x,
-            range(PILOT, PILOT + count),
-            seed=seed,
-            gradient=gradient,
-            surrogate=surrogate,
-            halved=halved,
-        ):
-            if clock:  # set by the first row: compiling is not simulating
-                rows += where.stop - where.start
-            clock = clock or time.monotonic()
-            values[replicate - PILOT, where] = row.value
+        point, replicate = np.tile(np.arange(len(t)), count), np.repeat(np.arange(count), len(t))
+        for part, row in kernel.run(point, PILOT + replicate, np.full(len(point), version)):
+            values[replicate[part], point[part]] = row.value
+            if row.surrogate is not None:
+                base[point[part]] = row.surrogate[0]
             if gradient:
-                slopes[replicate - PILOT, where] = row.gradient
+                slopes[replicate[part], point[part]] = row.gradient
         return values, slopes
 
-    (fine, fine_slope), (coarse, coarse_slope) = run(False), run(True)
-    each = (time.monotonic() - clock) / max(rows, 1)
-    expected = budget.foresee(each * len(t))
+    (fine, fine_slope), (coarse, coarse_slope) = run(ORDINARY), run(HALF_THE_STEPS)
     # Weak order one: halving the steps doubles the bias, so what it changes is the bias.
     with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
-        stderr = lambda a: a.std(0, ddof=1) / np.sqrt(count)
-        size = lambda a: np.abs(a.mean(0)) + stderr(a)
-        return _Pilot(
-            size(fine - coarse), size(fine_slope - coarse_slope), stderr(fine) * np.sqrt(count / expected), count
-        )
+        size = lambda a: np.abs(a.mean(0)) + a.std(0, ddof=1) / np.sqrt(count)
+        stderr = budget.expected_stderr(base + fine.mean(0), fine.std(0, ddof=1), kernel.seconds_per_row * len(t))
+        return _Pilot(size(fine - coarse), size(fine_slope - coarse_slope), stderr, count)

@@ -11,18 +11,13 @@ from .errors import missing_extra
 def correction(
     *,
     value: NDArray[Any],
-    half_width: NDArray[Any],
+    interval: tuple[NDArray[Any], ...],
     surrogate: NDArray[Any] | None,
     exact: NDArray[Any] | None,
     ax: Any = None,
 ) -> Any:
     """Points in the order of their corrected value; errors against the exact value where it is known."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise missing_extra("matplotlib", "plot", "answer.plot()") from error
-    if ax is None:
-        _, ax = plt.subplots(figsize=(7.0, 4.0), layout="constrained")
+    ax = _axes(ax, "answer.plot()")
     order = np.argsort(value if exact is None else exact, kind="stable")
     place = np.arange(len(value))
     base = np.zeros_like(value) if exact is None else exact
@@ -31,7 +26,7 @@ def correction(
     ax.errorbar(
         place,
         (value - base)[order],
-        half_width[order],
+        np.maximum([value - interval[0], interval[1] - value], 0)[:, order],
         fmt=".",
         color="#4c72b0",
         ecolor="#9fb3d4",
@@ -43,3 +38,30 @@ def correction(
     ax.set_ylabel("u" if exact is None else "u - exact")
     ax.legend(frameon=False)
     return ax
+
+
+def convergence(*, replicates: NDArray[Any], median: NDArray[Any], worst: NDArray[Any], ax: Any = None) -> Any:
+    """Error bars after every round of a run, and the line they should follow."""
+    ax = _axes(ax, "answer.plot_convergence()")
+    ax.loglog(replicates, worst, "o-", color="#c44e52", label="widest of all points")
+    ax.loglog(replicates, median, "o-", color="#4c72b0", label="median point")
+    ax.loglog(
+        replicates,
+        median[0] * np.sqrt(replicates[0] / replicates),
+        "--",
+        color="black",
+        linewidth=0.8,
+        label=r"$1/\sqrt{N}$",
+    )
+    ax.set_xlabel("replicates per point")
+    ax.set_ylabel("half of the 95 % interval")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _axes(ax: Any, what: str) -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise missing_extra("matplotlib", "plot", what) from error
+    return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1] if ax is None else ax

@@ -1,35 +1,60 @@
-"""A progress bar on the terminal. rich is imported when one is asked for."""
+"""How a run is getting on, and a bar of it on the terminal. rich is imported when one is asked for."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from .errors import missing_extra
 
-Report = Callable[[int, int | None], None]
+
+class Progress(NamedTuple):
+    """What a `progress` function is called with, a few times a second."""
+
+    points_done: int
+    points: int
+    rows: int  # replicates at points, so far
+    worst: float  # half of the widest 95 % interval over its value, among points not done; NaN while unknown
+    seconds: float
+    seconds_left: float  # by the 1/sqrt(N) law; infinite where no rule or no number of replicates ends the run
+
+
+Report = Callable[[Progress], object]
 
 
 @contextmanager
 def bar(text: str) -> Iterator[Report]:
-    """Yields report(done, total); a total of None shows a pulse."""
+    """Yields a report that draws."""
     try:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
     except ImportError as error:
         raise missing_extra("rich", "cli", "progress=True") from error
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None, state="compiling")
+
+        def report(now: Progress) -> None:
+            whole = now.seconds + now.seconds_left
+            known = 0 < whole < float("inf")
+            progress.update(task, completed=now.seconds, total=whole if known else None, state=describe(now))
+
+        yield report
+
+
+def describe(now: Progress) -> str:
+    """`812/1000 points, worst error 3.1 %, 12 s left`."""
+    parts = [f"{now.points_done}/{now.points} points"]
+    if now.worst == now.worst:
+        parts.append(f"worst error {100 * now.worst:.2g} %")
+    if now.seconds_left < float("inf"):
+        parts.append(f"{duration(now.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min`, `5 hours`, `2 days`."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

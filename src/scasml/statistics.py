@@ -1,6 +1,10 @@
-"""Moments of replicates, merged as they arrive, and what follows from them. Arrays only."""
+"""Moments of replicates, and the intervals that follow from them. Arrays only.
 
-from dataclasses import dataclass
+Rows are added to a sum one after the other, in the order of their replicates. Pairwise merging would
+round differently for every way of cutting the work into pieces; this does not.
+"""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,53 +12,133 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+class Groups:
+    """The rows of one piece of work by the point they belong to; a point may have several."""
+
+    def __init__(self, point: NDArray[np.int64]):
+        self.point = point
+        self._order = np.argsort(point, kind="stable")
+        ordered = point[self._order]
+        self._starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        self._lengths = np.diff(np.append(self._starts, len(point)))
+        self.points = ordered[self._starts]
+        self.first = self._order[self._starts]  # the first row of each of these points
+
+    def turns(self) -> list[NDArray[np.int64]]:
+        """The first row of every point, the second of every point that has one, and so on."""
+        turn = np.arange(len(self.point)) - np.repeat(self._starts, self._lengths)
+        return [self._order[turn == k] for k in range(int(self._lengths.max(initial=0)))]
+
+    def add(self, total: Floats, rows: Floats) -> None:
+        """total[point] += row, one row after the other."""
+        if len(self.points) < self._lengths.max(initial=0):
+            for point, start, length in zip(self.points, self._starts, self._lengths, strict=True):
+                mine = rows[self._order[start : start + length]]
+                total[point] = np.add.accumulate(np.concatenate([total[point][None], mine]))[-1]
+        else:
+            for turn in self.turns():
+                total[self.point[turn]] += rows[turn]
+
+
 class Moments:
-    """Count, mean and sum of squared deviations, elementwise over arrays of one shape."""
+    """Count and power sums up to `order` of the deviations from each element's first value, for (points, ...) elements."""
 
-    count: Floats
-    mean: Floats
-    squares: Floats
+    def __init__(self, shape: tuple[int, ...], order: int = 2):
+        self.count = np.zeros(shape[0])
+        self._origin = np.zeros(shape)
+        self._sums = [np.zeros(shape) for _ in range(order)]
 
-    @classmethod
-    def empty(cls, shape: tuple[int, ...]) -> "Moments":
-        return cls(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    def add(self, groups: Groups, rows: Floats) -> None:
+        new = self.count[groups.points] == 0
+        self._origin[groups.points[new]] = rows[groups.first[new]]
+        deviations = rows - self._origin[groups.point]
+        power = np.ones_like(deviations)
+        for total in self._sums:
+            power = power * deviations
+            groups.add(total, power)
+        groups.add(self.count, np.ones(len(rows)))
 
-    def merge(self, other: "Moments") -> "Moments":
-        """Chan's formula. Where one side is empty the other is returned bit for bit."""
-        count = self.count + other.count
-        share = np.divide(other.count, count, out=np.zeros_like(count), where=count > 0)
-        delta = np.subtract(other.mean, self.mean, out=np.zeros_like(count), where=(self.count > 0) & (other.count > 0))
-        mean = np.where(self.count > 0, self.mean + delta * share, other.mean)
-        squares = self.squares + other.squares + delta**2 * self.count * share
-        return Moments(count, mean, squares)
+    @property
+    def _number(self) -> Floats:
+        """The count, with the axes of the elements; at least 1, to divide by."""
+        return np.maximum(self.count, 1).reshape(-1, *(1,) * (self._origin.ndim - 1))
 
-    @classmethod
-    def of(cls, values: Floats) -> "Moments":
-        """One replicate."""
-        return cls(np.ones_like(values), values, np.zeros_like(values))
+    @property
+    def mean(self) -> Floats:
+        return self._origin + self._sums[0] / self._number
 
-    def part(self, where: slice) -> "Moments":
-        """A view of some of the elements."""
-        return Moments(self.count[where], self.mean[where], self.squares[where])
+    def _central(self, k: int) -> Floats:
+        """The mean of (value - mean)^k."""
+        raw = [1.0, *(s / self._number for s in self._sums)]
+        m = raw[1]
+        if k == 2:
+            return np.maximum(raw[2] - m**2, 0)
+        return np.maximum(raw[4] - 4 * m * raw[3] + 6 * m**2 * raw[2] - 3 * m**4, 0)
 
-    def update(self, where: slice, values: Floats) -> None:
-        """Merge one more replicate of the elements `where`, in place."""
-        view = self.part(where)
-        merged = view.merge(Moments.of(values))
-        view.count[...], view.mean[...], view.squares[...] = merged.count, merged.mean, merged.squares
+    @property
+    def variance(self) -> Floats:
+        """Of one replicate; NaN until there are two."""
+        n = self._number
+        # A NaN that the user's functions returned stays one.
+        return np.where(n > 1, self._central(2) * n / np.maximum(n - 1, 1), np.nan)
 
     @property
     def stderr(self) -> Floats:
         """The standard error of the mean; NaN until there are two replicates."""
-        freedom = self.count - 1
-        variance = np.divide(self.squares, freedom, out=np.full_like(self.squares, np.nan), where=freedom > 0)
-        return np.sqrt(variance / np.maximum(self.count, 1))
+        return np.sqrt(self.variance / self._number)
+
+    @property
+    def kurtosis(self) -> Floats:
+        """3 for a Gaussian, 1 at least; NaN where nothing varies."""
+        spread = self._central(2)
+        return np.divide(self._central(4), spread**2, out=np.full_like(spread, np.nan), where=spread > 0)
+
+    @property
+    def variance_of_variance(self) -> Floats:
+        """The squared relative error of the variance; 2/n for a Gaussian. Above 0.1 the error bar itself is not known."""
+        return (self.kurtosis - 1) / self._number
 
 
-def student_quantile(level: float, count: NDArray[np.float64]) -> Floats:
-    """How many standard errors either side cover `level` for a mean of `count` Gaussian replicates."""
-    from scipy.special import stdtrit
+class Extremes:
+    """The `kept` smallest and the `kept` largest values of every point."""
 
-    freedom = np.maximum(np.asarray(count) - 1, 1)
-    return np.where(np.asarray(count) > 1, stdtrit(freedom, 0.5 + level / 2), np.nan)
+    def __init__(self, points: int, kept: int = 32):
+        self.low, self.high = np.full((points, kept), np.inf), np.full((points, kept), -np.inf)
+
+    def add(self, groups: Groups, values: Floats) -> None:
+        kept = self.low.shape[1]
+        for turn in groups.turns():
+            point, value = groups.point[turn], values[turn]
+            changes = (value < self.low[point, -1]) | (value > self.high[point, 0])
+            point, value = point[changes], value[changes][:, None]
+            self.low[point] = np.sort(np.concatenate([self.low[point], value], 1), 1)[:, :kept]
+            self.high[point] = np.sort(np.concatenate([self.high[point], value], 1), 1)[:, -kept:]
+
+
+def student_quantile(level: float, count: Any, bias: Any = 0.0) -> Floats:
+    """How many standard errors either side of a mean of `count` Gaussian replicates cover `level`.
+
+    With a bias of up to `bias` standard errors to either side: more by nearly as much, and not quite, since an error
+    can only leave at one end. NaN for fewer than two replicates.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    count, bias = np.broadcast_arrays(np.asarray(count, float), np.asarray(bias, float))
+    freedom = np.maximum(count - 1, 1)
+    tail = 0.5 + level / 2
+    low = np.asarray(stdtrit(freedom, tail))
+    high = low + bias
+    if np.any(bias > 0):
+        for _ in range(60):
+            middle = (low + high) / 2
+            enough = stdtr(freedom, middle - bias) - stdtr(freedom, -middle - bias) >= level
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(count > 1, high, np.nan)
+
+
+def half_width(level: float, count: Any, stderr: Any, bias: Any) -> Floats:
+    """Of the interval that covers `level`, for a bias of at most that size to either side; an unknown bias counts as none."""
+    stderr, bias = np.asarray(stderr, float), np.nan_to_num(np.asarray(bias, float))
+    relative = np.divide(bias, stderr, out=np.zeros(np.broadcast(bias, stderr).shape), where=stderr > 0)
+    solved = np.minimum(relative, 1e4)  # beyond, what is added is the bias itself
+    return np.where(stderr == 0, bias, (student_quantile(level, count, solved) + relative - solved) * stderr)

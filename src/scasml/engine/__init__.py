@@ -1,5 +1,5 @@
 """Where replicates run."""
 
-from .local import at_points, point_keys, run_replicates, surrogate_at, terminal_at
+from .local import Kernel, at_points, point_keys, surrogate_at, terminal_at
 
-__all__ = ["at_points", "point_keys", "run_replicates", "surrogate_at", "terminal_at"]
+__all__ = ["Kernel", "at_points", "point_keys", "surrogate_at", "terminal_at"]

@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import Array
 from numpy.typing import NDArray
 
@@ -27,6 +27,7 @@ from ..problem import AbstractLaw
 from ..structure import once_per_structure
 from ..surrogates.base import AbstractSurrogate
 
+F = TypeVar("F", bound=Callable[..., Any])
 CAPACITY = 256
 ROUND_SECONDS = 0.2
 
@@ -41,12 +42,14 @@ def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32
 
 def _loop(f: Callable[[Any], Any], items: Any, count: Any) -> Any:
     """f over the first `count` rows, one after the other; the rest of the output is zero."""
-    one = jax.eval_shape(f, jax.tree.map(lambda a: a[0], items))
+    # Traced once, and not again for its shape: tracing is a third of what a first call waits for.
+    traced, one = jax.make_jaxpr(f, return_shape=True)(jax.tree.map(lambda a: a[0], items))
     capacity = jax.tree.leaves(items)[0].shape[0]
     empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), one)
 
     def step(i: Array, out: Any) -> Any:
-        row = f(jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), items))
+        at = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), items)
+        row = jax.tree.unflatten(jax.tree.structure(one), jaxpr_as_fun(traced)(*jax.tree.leaves(at)))
         return jax.tree.map(lambda o, r: jax.lax.dynamic_update_index_in_dim(o, r, i, 0), out, row)
 
     return jax.lax.fori_loop(0, count, step, empty)
@@ -62,10 +65,18 @@ class Row(NamedTuple):
     gradient: Any
     increments: Any
     gradient_increments: Any
+    sizes: Any
+    telescoping: Any
     surrogate: Any
 
 
-@eqx.filter_jit
+def _jit(function: F) -> F:
+    """LLVM at its second level of optimisation: half the time to compile, and programs as fast to within the noise."""
+    jit: Any = eqx.filter_jit
+    return jit(function, compiler_options={"xla_backend_optimization_level": 2})
+
+
+@_jit
 def _replicates(
     law: AbstractLaw,
     surrogate: AbstractSurrogate | None,
@@ -75,16 +86,15 @@ def _replicates(
     count: Any,
 ) -> Row:
     def one(item: tuple[Array, Array, Array, Array, Array]) -> Row:
-        t, x, point, replicate, halved = item
+        t, x, point, replicate, version = item
         key = jax.random.fold_in(jax.random.wrap_key_data(point, impl="threefry2x32"), replicate)
-        settled = method.halve(halved) if method.discretises(law) else method
-        estimate = settled.replicate(law, key, t, x, gradient)
+        estimate = method.vary(law, version).replicate(law, key, t, x, gradient)
         return Row(*estimate, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
 
     return _loop(one, items, count)
 
 
-@eqx.filter_jit
+@_jit
 def _each(f: Callable[..., Any], items: Any, count: Any) -> Any:
     return _loop(lambda item: f(*item), items, count)
 
@@ -130,59 +140,77 @@ def _values(f: Callable[..., Array], *arrays: NDArray[Any]) -> tuple[NDArray[Any
     return jax.tree.map(lambda a: a.astype(np.float64), at_points(_ValueAndSlope(f), *arrays))
 
 
-def run_replicates(
-    law: AbstractLaw,
-    method: AbstractEstimator,
-    t: NDArray[Any],
-    x: NDArray[Any],
-    replicates: range,
-    *,
-    seed: int,
-    gradient: bool,
-    surrogate: AbstractSurrogate | None = None,
-    chunk: int | None = None,
-    halved: bool = False,
-) -> Iterator[tuple[int, slice, Row]]:
-    """Yields (replicate number, slice of points, rows), every point once per replicate and replicates in order.
+class Kernel:
+    """Replicates of one method at a fixed list of points.
 
-    `halved` takes paths that go in steps in half as many, in the same program and on the same noise.
-
-    `chunk` is how many rows one call of the kernel works through; by default as many as take a
-    fifth of a second, so that progress shows and an interrupt is heard.
+    `chunk` is how many rows one call of the compiled program works through; by default as many as take a
+    fifth of a second, so that progress shows, and a deadline or an interrupt is heard.
     """
-    keys, points = point_keys(seed, t, x), len(t)
-    total = points * len(replicates)
-    size = chunk or 1
 
-    def call(start: int, stop: int) -> tuple[Row, float]:
-        began = time.perf_counter()
-        work = np.arange(start, stop)
-        p, r = work % points, replicates.start + work // points
-        items = (t[p], x[p], keys[p], r.astype(np.uint32), np.full(stop - start, halved))
-        with precision(x.dtype):
-            out = _replicates(law, surrogate, method, gradient, tuple(map(_fill, items)), np.int32(stop - start))
-            out = jax.tree.map(lambda a: np.asarray(a)[: stop - start], out)
+    def __init__(
+        self,
+        law: AbstractLaw,
+        method: AbstractEstimator,
+        t: NDArray[Any],
+        x: NDArray[Any],
+        *,
+        seed: int,
+        gradient: bool,
+        surrogate: AbstractSurrogate | None = None,
+        chunk: int | None = None,
+    ):
+        self.law, self.method, self.surrogate, self.gradient = law, method, surrogate, gradient
+        self.t, self.x, self.keys = t, x, point_keys(seed, t, x)
+        self.rows, self.seconds = 0, 0.0  # without the first call, which compiles
+        self._chunk, self._size, self._workers = chunk, chunk or 1, 0
+
+    @property
+    def seconds_per_row(self) -> float:
+        """Of the clock, with all cores at work; 0 while unknown."""
+        return self.seconds / self.rows if self.rows else 0.0
+
+    def run(
+        self, point: NDArray[np.int64], replicate: NDArray[np.int64], version: NDArray[np.int64]
+    ) -> Iterator[tuple[slice, Row]]:
+        """Works through the list of (point, replicate, version) in order; yields a slice of it and its rows."""
+        at, total = 0, len(point)
+        if not self._workers and total:
+            # The first call compiles, in this thread; the others would only wait for it.
+            at = min(self._size, CAPACITY, total)
+            first = slice(0, at)
+            yield first, self._call(point[first], replicate[first], version[first])[0]
+            self._workers = 1 if _calls_lapack(self.law) else _cores()
+        pool = ThreadPoolExecutor(max(self._workers, 1))
+        try:
+            while at < total:
+                began, jobs = time.perf_counter(), []
+                for _ in range(self._workers):
+                    start, at = at, min(at + min(self._size, CAPACITY), total)
+                    if at > start:
+                        part = slice(start, at)
+                        jobs.append((part, pool.submit(self._call, point[part], replicate[part], version[part])))
+                for part, job in jobs:
+                    out, seconds = job.result()
+                    rows = part.stop - part.start
+                    if self._chunk is None:
+                        self._size = max(1, min(CAPACITY, round(rows * ROUND_SECONDS / max(seconds, 1e-6))))
+                    yield part, out
+                self.rows += sum(part.stop - part.start for part, _ in jobs)
+                self.seconds += time.perf_counter() - began
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _call(
+        self, point: NDArray[np.int64], replicate: NDArray[np.int64], version: NDArray[np.int64]
+    ) -> tuple[Row, float]:
+        began, count = time.perf_counter(), len(point)
+        items = (self.t[point], self.x[point], self.keys[point], replicate.astype(np.uint32), version.astype(np.int32))
+        with precision(self.x.dtype):
+            out = _replicates(
+                self.law, self.surrogate, self.method, self.gradient, tuple(map(_fill, items)), np.int32(count)
+            )
+            out = jax.tree.map(lambda a: np.asarray(a)[:count], out)
         return out, time.perf_counter() - began
-
-    # The first call compiles, in this thread; the others would only wait for it.
-    at = min(size, CAPACITY, total)
-    yield from _by_replicate(0, at, points, replicates.start, call(0, at)[0])
-    workers = 1 if _calls_lapack(law) else _cores()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        while at < total:
-            jobs = []
-            for _ in range(workers):
-                start, at = at, min(at + min(size, CAPACITY), total)
-                if at > start:
-                    jobs.append((start, at, pool.submit(call, start, at)))
-            for start, stop, job in jobs:
-                out, seconds = job.result()
-                yield from _by_replicate(start, stop, points, replicates.start, out)
-                if chunk is None:
-                    size = max(1, min(CAPACITY, round((stop - start) * ROUND_SECONDS / max(seconds, 1e-6))))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 # What XLA hands to a library that waits for XLA's own threads: with as many calls as threads, they wait for ever.
@@ -231,12 +259,3 @@ def _holds(jaxpr: Any) -> bool:
 def _cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def _by_replicate(start: int, stop: int, points: int, first: int, out: Row) -> Iterator[tuple[int, slice, Row]]:
-    at = start
-    while at < stop:
-        end = min(stop, (at // points + 1) * points)
-        where = slice(at % points, at % points + end - at)
-        yield first + at // points, where, jax.tree.map(lambda a, lo=at, hi=end: a[lo - start : hi - start], out)
-        at = end

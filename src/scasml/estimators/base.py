@@ -17,6 +17,13 @@ class Replicate(NamedTuple):
     gradient: Array | None  # of grad u, if it was asked for
     increments: Array  # what each level added to the value
     gradient_increments: Array | None  # and to the gradient
+    sizes: Array  # the mean absolute value of the samples of each level
+    telescoping: Array  # differences that are zero in the mean if the levels fit together
+
+
+# Versions of one replicate, on the same noise, that differ in one source of bias only. Which is data: one
+# compiled program takes all of them.
+ORDINARY, HALF_THE_STEPS, FIRST_HALF, SECOND_HALF = range(4)
 
 
 class Evaluations(NamedTuple):
@@ -55,12 +62,20 @@ class AbstractEstimator(eqx.Module):
         """The same estimator with these decided."""
 
     @abc.abstractmethod
-    def halve(self, halved: Array) -> Self:
-        """The same estimator, where `halved` on paths of half the steps, drawn from the same Brownian increments."""
+    def vary(self, law: AbstractLaw, version: Array) -> Self:
+        """The same estimator in one of its versions.
+
+        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments. FIRST_HALF, SECOND_HALF: with one
+        half of the samples inside F, every increment but the last left out.
+        """
 
     @abc.abstractmethod
     def discretises(self, law: AbstractLaw) -> bool:
         """Whether the paths of this law are taken in steps, and not drawn exactly."""
+
+    @abc.abstractmethod
+    def jackknifes(self, law: AbstractLaw) -> bool:
+        """Whether sample means stand inside F, so that the mean of F is not F of the mean, and halves of them tell by how much."""
 
     @abc.abstractmethod
     def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
@@ -76,9 +91,13 @@ class AbstractEstimator(eqx.Module):
         """One estimate of u(t, x), and of its gradient if asked for, from the stream `key`."""
 
     @abc.abstractmethod
+    def costs(self, law: AbstractLaw) -> list[Evaluations]:
+        """What each increment of one replicate evaluates and draws."""
+
     def cost(self, law: AbstractLaw) -> Evaluations:
         """What one replicate evaluates and draws."""
+        return sum(self.costs(law), Evaluations())
 
     @abc.abstractmethod
-    def bias(self, law: AbstractLaw, increments: NDArray[Any], stderr: NDArray[Any]) -> NDArray[Any]:
-        """A size for the bias, from the mean increments (B, levels) and their standard errors; NaN where it cannot be told."""
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+        """A size for the bias of levels not taken, from the mean increments (..., levels) and sizes; NaN where it cannot be told."""

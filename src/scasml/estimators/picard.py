@@ -11,6 +11,7 @@ its path. Both estimate the same z, so each term may go its own way.
 """
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Self
@@ -27,7 +28,7 @@ from ..errors import ArgumentError, ArgumentTypeError, brief, whole
 from ..paths import AbstractPathLaw, Stepped
 from ..problem import AbstractLaw, Solution
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
-from .base import AbstractEstimator, Evaluations, Replicate
+from .base import FIRST_HALF, HALF_THE_STEPS, AbstractEstimator, Evaluations, Replicate
 
 # Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache.
 TILE = 128
@@ -62,6 +63,7 @@ class Picard(AbstractEstimator):
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int | Literal["auto"] = eqx.field(static=True)
     halved: bool | Array
+    half: int | Array  # of the samples inside F: 0 all, 1 or 2 one half of them
 
     def __init__(
         self,
@@ -108,13 +110,18 @@ class Picard(AbstractEstimator):
             if self.steps % 2:
                 # The bias of the steps is told by taking half of them.
                 raise ArgumentError(f"steps must be even, got {steps}: {remedy}.")
-        self.halved = False
+        self.halved, self.half = False, 0
 
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self._but(gradient=gradient or self.gradient, steps=steps or self.steps)
 
-    def halve(self, halved: Array) -> Self:
-        return self._but(halved=halved)
+    def vary(self, law: AbstractLaw, version: Array) -> Self:
+        other = self
+        if self.discretises(law):
+            other = other._but(halved=version == HALF_THE_STEPS)
+        if self.jackknifes(law):
+            other = other._but(half=jnp.where(version >= FIRST_HALF, version - (FIRST_HALF - 1), 0))
+        return other
 
     def _but(self, **changes: Any) -> Self:
         other = copy.copy(self)
@@ -124,6 +131,9 @@ class Picard(AbstractEstimator):
 
     def discretises(self, law: AbstractLaw) -> bool:
         return self.steps != "auto" or law.dynamics.exact is None
+
+    def jackknifes(self, law: AbstractLaw) -> bool:
+        return self.levels >= 2 and self.samples >= 2 and not law.is_linear and self.threshold is None
 
     def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
         inner = self.levels - 1 if law.uses_z else 0
@@ -153,24 +163,29 @@ class Picard(AbstractEstimator):
         return self.levels + 1
 
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
-        terms = self._terms(law, self.levels, key, t, x, gradient)
-        increments = jnp.stack([term.u for term in terms])
+        terms = self._terms(law, self.levels, key, t, x, gradient, outermost=True)
+        increments, sizes = (jnp.stack([getattr(term, name) for term in terms]) for name in ("u", "size"))
+        # The F(U_l) that level l adds, and the one that level l + 1 takes off: the same in the mean.
+        pairs = list(itertools.pairwise(terms[2:]))
+        telescoping = jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
         solution = self._solution(law, t, x, _sum(terms))
         if not gradient:
-            return Replicate(solution.u, None, increments, None)
+            return Replicate(solution.u, None, increments, None, sizes, telescoping)
         # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
         slopes = jnp.stack([term.slope for term in terms])
         unweigh = lambda z: undiffuse_transposed(law.diffusion(t, x), z)
         if any(self.weighs(law, l) for l in (None, *self._levels(law, self.levels))):
             slopes = slopes + jax.vmap(unweigh)(jnp.stack([term.z for term in terms]))
         total = jnp.sum(slopes, 0) if self.threshold is None else unweigh(solution.z)
-        return Replicate(solution.u, total, increments, slopes)
+        return Replicate(solution.u, total, increments, slopes, sizes, telescoping)
 
-    def iterate(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> Solution:
-        """U_n(s, x); its z is zero unless asked for."""
+    def iterate(
+        self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool, half: int | Array = 0
+    ) -> Solution:
+        """U_n(s, x), or the first or second half of its samples; its z is zero unless asked for."""
         if n == 0:
             return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z)))
+        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z, half)))
 
     def _solution(self, law: AbstractLaw, s: Array, x: Array, total: "_Term") -> Solution:
         """(u, z) from the sum of terms, clipped if asked for."""
@@ -179,37 +194,58 @@ class Picard(AbstractEstimator):
             return Solution(total.u, z)
         return Solution(jnp.clip(total.u, -c, c), jnp.clip(z, -c, c))
 
-    def _terms(self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool) -> list["_Term"]:
+    def _terms(
+        self,
+        law: AbstractLaw,
+        n: int,
+        key: PRNGKeyArray,
+        s: Array,
+        x: Array,
+        z: bool,
+        half: int | Array = 0,
+        outermost: bool = False,
+    ) -> list["_Term"]:
         """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
         paths = self.paths(law)
+        zero = _Term(*(jnp.zeros_like(a) for a in (s, x, x, s, s, s)))
 
         def terminal(weighted: bool, i: Array, x: Array) -> _Sample:
             (key_path,) = _streams(key, n, 0, i, 1)
             jump = paths.jump(key_path, s, x, law.horizon - s, weighted)
-            return _Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight)
+            return _Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight, None)
 
         def level(l: int, weighted: bool, i: Array, x: Array) -> _Sample:
             key_path, key_time, key_new, key_old = _streams(key, n, l + 1, i, 4)
             time_law = self.time_law(weighted)
             duration, w = time_law.draw(key_time, i % time_law.nodes, s, law.horizon)
             jump, r = paths.jump(key_path, s, x, duration, weighted), s + duration
+            part = None
             if l == 0:
                 f = law.source(r, jump.x, key_new)
             else:
-                new = self.iterate(law, l, key_new, r, jump.x, law.uses_z)
+                inner = self.half if outermost and l == n - 1 else 0
+                new = self.iterate(law, l, key_new, r, jump.x, law.uses_z, inner)
                 old = self.iterate(law, l - 1, key_old, r, jump.x, law.uses_z)
                 f = law.difference(r, jump.x, new, old)
-            return _Sample(f, w, jump.weight)
+                if outermost and n > 2:
+                    nothing = Solution(jnp.zeros_like(r), jnp.zeros_like(x))
+                    part = f if l == 1 else law.difference(r, jump.x, new, nothing)
+            return _Sample(f, w, jump.weight, part)
+
+        def mean(l: int | None, *arguments: Any) -> _Term:
+            take = lambda: self._mean(*arguments, half=half)
+            if not outermost or l == n - 1 or isinstance(self.half, int):
+                return take()
+            return jax.lax.cond(self.half == 0, take, lambda: zero)
 
         weighted = z and self.weighs(law, None)
         centre = law.terminal(x) if weighted else None
         f = lambda i, x, weighted=weighted: terminal(weighted, i, x)
-        terms = [self._mean(f, x, self.samples**n, 1, 1, z, weighted, centre)]
+        terms = [mean(None, f, x, self.samples**n, 1, 1, z, weighted, centre)]
         for l in self._levels(law, n):
             weighted = z and self.weighs(law, l)
             f = lambda i, x, l=l, weighted=weighted: level(l, weighted, i, x)
-            terms.append(self._mean(f, x, self.samples ** (n - l), self.nodes or 1, self._width(l), z, weighted))
-        zero = _Term(jnp.zeros_like(s), jnp.zeros_like(x), jnp.zeros_like(x))
+            terms.append(mean(l, f, x, self.samples ** (n - l), self.nodes or 1, self._width(l), z, weighted, None))
         return terms + [zero] * (n + 1 - len(terms))
 
     def _mean(
@@ -221,31 +257,41 @@ class Picard(AbstractEstimator):
         width: int,
         z: bool,
         weighted: bool,
-        centre: Array | None = None,
+        centre: Array | None,
+        half: int | Array,
     ) -> "_Term":
-        """The mean over samples of the sum over nodes of w f(i, x), a tile of samples at a time."""
+        """The mean over samples of the sum over nodes of w f(i, x), a tile of samples at a time.
+
+        `half` 1 and 2 are the means over every other sample.
+        """
         count = samples * nodes
         tile = _tile(count, max(1, TILE // width))
+        present = lambda i: (i < count) & ((half == 0) | ((i // nodes) % 2 == half - 1))
+        used = samples if isinstance(half, int) else jnp.where(half == 0, samples, (samples + 2 - half) // 2)
 
-        def block(start: Array) -> tuple[Array, Array | None]:
-            """The sum over a tile of u, and of its z or slope."""
+        def block(start: Array) -> tuple[_Sums, Array | None]:
+            """The sums over a tile of u and what goes with it, and of its z or slope."""
             indices = start + jnp.arange(tile)
+            here = present(indices)
 
-            def total(x: Array) -> tuple[Array, Array | None]:
-                value, w, weight = jax.vmap(f, (0, None))(indices, x)
-                value, w = (jnp.where(indices < count, a, 0) for a in (value, w))
+            def total(x: Array) -> tuple[Array, tuple[_Sums, Array | None]]:
+                value, w, weight, part = jax.vmap(f, (0, None))(indices, x)
+                value, w = (jnp.where(here, a, 0) for a in (value, w))
+                new = jnp.zeros((), x.dtype) if part is None else jnp.sum(w * part)
+                sums = _Sums(jnp.sum(w * value), jnp.sum(jnp.abs(w * value)), new)
                 if weight is None:
-                    return jnp.sum(w * value), None
+                    return sums.u, (sums, None)
                 # The mean of a weight is 0, so whatever does not depend on its path may be taken off.
                 if self.gradient == "weights":
                     deviation = value if centre is None else value - centre
                 else:
-                    deviation = value - _mean_of_others(value, indices < count)
-                return jnp.sum(w * value), jnp.einsum("i,id->d", w * deviation, weight)
+                    deviation = value - _mean_of_others(value, here)
+                return sums.u, (sums, jnp.einsum("i,id->d", w * deviation, weight))
 
             if z and not weighted:
-                return jax.value_and_grad(lambda x: total(x)[0])(x)
-            return total(x)
+                (_, (sums, _)), slope = jax.value_and_grad(total, has_aux=True)(x)
+                return sums, slope
+            return total(x)[1]
 
         if tile >= count:
             sums = block(jnp.asarray(0))
@@ -253,11 +299,11 @@ class Picard(AbstractEstimator):
             # The gradient is taken inside each tile, so nothing of a tile outlives it; `checkpoint`
             # keeps that true when an outer level differentiates through this loop.
             step = jax.checkpoint(lambda acc, start: (jax.tree.map(jnp.add, acc, block(start)), None))
-            zero = jnp.zeros((), x.dtype), jnp.zeros_like(x) if z else None
-            sums, _ = jax.lax.scan(step, zero, jnp.arange(0, count, tile))
-        u, part = jax.tree.map(lambda a: a / samples, sums)
+            nothing = _Sums(*(jnp.zeros((), x.dtype) for _ in _Sums._fields)), jnp.zeros_like(x) if z else None
+            sums, _ = jax.lax.scan(step, nothing, jnp.arange(0, count, tile))
+        (u, size, new), part = jax.tree.map(lambda a: a / used, sums)
         zero = jnp.zeros_like(x)
-        return _Term(u, part if z and not weighted else zero, part if weighted else zero)
+        return _Term(u, part if z and not weighted else zero, part if weighted else zero, size, new, new - u)
 
     def _levels(self, law: AbstractLaw, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
@@ -270,26 +316,25 @@ class Picard(AbstractEstimator):
         inner = [self.samples ** (l - k) * (self.nodes or 1) * self._width(k) for k in range(l)]
         return min(TILE, max(self.samples**l, *inner))
 
-    def cost(self, law: AbstractLaw) -> Evaluations:
-        return self._cost(law, self.levels)
+    def costs(self, law: AbstractLaw) -> list[Evaluations]:
+        return self._costs(law, self.levels)
 
-    def _cost(self, law: AbstractLaw, n: int) -> Evaluations:
+    def _costs(self, law: AbstractLaw, n: int) -> list[Evaluations]:
         """The recursions FE, RV and RN of the paper; a linear law stops at its first level."""
-        if n == 0:
-            return Evaluations()
         normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
-        total = Evaluations(terminal=1, normals=normals).times(self.samples**n)
+        total = [Evaluations(terminal=1, normals=normals).times(self.samples**n)]
         for l in self._levels(law, n):
             one = Evaluations(nonlinearity=1 if l == 0 else 2, normals=normals, uniforms=uniforms)
-            inner = self._cost(law, l) + (self._cost(law, l - 1) if l >= 1 else Evaluations())
-            total += (one + inner).times(self.samples ** (n - l) * nodes)
-        return total
+            inner = sum([c for k in (l, l - 1) if k >= 1 for c in self._costs(law, k)], Evaluations())
+            total.append((one + inner).times(self.samples ** (n - l) * nodes))
+        return total + [Evaluations()] * (n + 1 - len(total))
 
-    def bias(self, law: AbstractLaw, increments: NDArray[Any], stderr: NDArray[Any]) -> NDArray[Any]:
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
         """What the levels not taken would add, from those taken.
 
-        The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is
-        left out is about q/(1-q) of the last; with q > 1/2, or two levels only, all of it is reported.
+        The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is left out is
+        about q/(1-q) of the last; with q > 1/2 all of it is reported. With two levels, q is the size of the
+        samples of the last over that of the samples of U_1, whose means may cancel, and q of the last is reported.
         """
         # Neither the error of a quadrature in time nor that of a clip shows in the increments.
         if self.threshold is not None or self.time == "quadrature":
@@ -298,10 +343,11 @@ class Picard(AbstractEstimator):
             return np.zeros(increments.shape[:-1])
         if self.levels == 1:
             return np.full(increments.shape[:-1], np.nan)
-        last = np.abs(increments[..., -1]) + np.nan_to_num(stderr[..., -1])
+        last = np.abs(increments[..., -1])
         if self.levels == 2:
-            return last
-        before = np.abs(increments[..., -2]) - np.nan_to_num(stderr[..., -2])
+            first = sizes[..., 0] + sizes[..., 1]
+            return last * np.minimum(np.divide(sizes[..., 2], first, out=np.ones_like(first), where=first > 0), 1)
+        before = np.abs(increments[..., -2])
         q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
         return last * q / (1 - q)
 
@@ -313,11 +359,18 @@ def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Ite
 
 
 class _Sample(NamedTuple):
-    """One sample of a term: f, the weight w of its time, and the gradient weight of its path if wanted."""
+    """One sample of a term: f, the weight w of its time, the gradient weight of its path if wanted, and what F(U_l) is of f."""
 
     value: Array
     w: Array
     weight: Array | None
+    new: Array | None
+
+
+class _Sums(NamedTuple):
+    u: Array
+    size: Array
+    new: Array
 
 
 def _mean_of_others(values: Array, present: Array) -> Array:
@@ -333,6 +386,9 @@ class _Term(NamedTuple):
     u: Array
     slope: Array
     z: Array
+    size: Array  # the mean absolute value of its samples
+    new: Array  # of a level, the F(U_l) it adds
+    old: Array  # and the F(U_{l-1}) it takes off
 
 
 def _sum(terms: list[_Term]) -> _Term:
