@@ -22,7 +22,13 @@ def main() -> None:
     answer = scasml.correct(problem, spoiled, t, x, replicates=16)
     ax = answer.plot()
     ax.set_title("Burgers, d = 20: a spoiled surrogate, corrected with 16 replicates")
-    ax.figure.savefig(Path(__file__).parent / "images" / "correct.png", dpi=110)
+    images = Path(__file__).parent / "images"
+    ax.figure.savefig(images / "correct.png", dpi=110)
+    for last in scasml.refine(problem, spoiled, t, x, replicates=256):
+        answer = last
+    ax = answer.plot_convergence()
+    ax.set_title("The same, refined up to 256 replicates")
+    ax.figure.savefig(images / "convergence.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def main(picture: str | None = None) -> None:
     for i, spot in enumerate(spots):
         lower, upper = (side[i] for side in answer.interval(0.95))
         print(
-            f"spot {spot:5.1f}: price {answer.value[i]:.4f}, 95 % [{lower:.4f}, {upper:.4f}], bias about {answer.bias[i]:.0e}; "
+            f"spot {spot:5.1f}: price {answer.value[i]:.4f}, 95 % [{lower:.4f}, {upper:.4f}], of which bias {answer.bias[i]:.0e}; "
             f"desk {answer.surrogate_value[i]:.4f}, exact {exact[i]:.4f}; delta of the first stock "
             f"{answer.gradient[i, 0]:.6f} +- {1.96 * answer.gradient_stderr[i, 0]:.6f}, exact {delta[i, 0]:.6f}"
         )

@@ -47,7 +47,7 @@ class Budget(NamedTuple):
     def met(self, value: Floats, count: Floats, stderr: Floats, bias: Floats) -> NDArray[np.bool_]:
         enough = count >= min(FIRST, self.most)
         with np.errstate(invalid="ignore"):
-            return enough & (half_width(LEVEL, count, stderr, bias) <= self.tolerance(value))
+            return enough & (self.needed(value, count, stderr, bias) <= count)
 
     def unreachable(self, value: Floats, count: Floats, bias: Floats) -> NDArray[np.bool_]:
         """Where no number of replicates helps."""
@@ -59,7 +59,8 @@ class Budget(NamedTuple):
         statistical = np.maximum(half_width(LEVEL, count, stderr, bias) - bias, 0)
         room = tolerance - bias
         with np.errstate(all="ignore"):
-            return np.where(room > 0, count * (statistical / np.maximum(room, 1e-300)) ** 2, np.inf)
+            needed = np.where(room > 0, count * (statistical / np.maximum(room, 1e-300)) ** 2, np.inf)
+        return np.where((statistical == 0) & (room >= 0), 0.0, needed)
 
     def targets(self, value: Floats, count: Floats, stderr: Floats, bias: Floats) -> NDArray[np.int64]:
         """How many replicates every point should have after the next round; its count, if it is done."""
@@ -69,9 +70,9 @@ class Budget(NamedTuple):
         goal = growth * count
         if self.has_tolerance:
             with np.errstate(invalid="ignore"):
-                needed = 1.05 * self.needed(value, count, stderr, bias)
-            goal = np.clip(np.nan_to_num(needed, nan=0.0), LEAST_GROWTH * count, goal)
-            done = self.met(value, count, stderr, bias) | self.unreachable(value, count, bias)
+                needed = self.needed(value, count, stderr, bias)
+                done = (needed <= count) & (count >= start) | self.unreachable(value, count, bias)
+            goal = np.clip(1.05 * np.nan_to_num(needed, nan=0.0, posinf=1e300), LEAST_GROWTH * count, goal)
             goal = np.where(done, count, goal)
         goal = np.where(count < start, start, goal)
         # A NaN will not mend.

@@ -209,23 +209,31 @@ class _Run:
         targets = [budget.targets(*self._state(tally)) for tally in self.tallies]
         if needs_clock:  # an error bar for everybody before more for anybody
             least = min(2, budget.most)
-            first = any((tally.count < least).any() for tally in self.tallies)
-            targets = [np.minimum(target, least) if first else target for target in targets]
+            targets = targets if self._has_bars() else [np.minimum(target, least) for target in targets]
         for tally, target in zip(self.tallies, targets, strict=True):
+            had_bars = self._has_bars()
             for _ in tally.run(target):
                 self._report(report)
-                has_bars = all((other.count >= min(2, budget.most)).all() for other in self.tallies)
-                if interruption.heard and not has_bars:
+                self.is_late |= not had_bars and time.monotonic() > self.deadline
+                had_bars = self._has_bars()
+                if interruption.heard and not had_bars:
                     raise KeyboardInterrupt
-                if has_bars and (interruption.heard or self._time_is_up()):
-                    self.was_interrupted, self.is_over = interruption.heard, True
+                if had_bars and (interruption.heard or self._time_is_up()):
+                    self.is_over = True
                     break
-                self.is_late |= time.monotonic() > self.deadline
             if self.is_over:
                 break
         self.is_over |= self._time_is_up()
         self.is_over |= all((budget.targets(*self._state(tally)) <= tally.count).all() for tally in self.tallies)
         self._report(report, last=True)
+        # Also one that came after the last row.
+        self.was_interrupted = interruption.heard
+        self.is_over |= interruption.heard
+
+    def _has_bars(self) -> bool:
+        """Whether every point has the replicates that an error bar needs."""
+        least = min(2, self.asked.budget.most)
+        return all((tally.count >= least).all() for tally in self.tallies)
 
     def _time_is_up(self) -> bool:
         if self.asked.budget.is_default:
@@ -248,11 +256,12 @@ class _Run:
             value, count, stderr, bias = self._state(tally)
             goal = budget.needed(value, count, stderr, bias) if budget.has_tolerance else np.full(len(count), np.inf)
             goal = np.where(np.isfinite(value) | (count == 0), np.minimum(goal, budget.replicates or np.inf), 0)
-            waiting = (goal > count) & ~((count > 0) & budget.unreachable(value, count, bias) & budget.has_tolerance)
+            waiting = ~(goal <= count) & ~((count > 0) & budget.unreachable(value, count, bias) & budget.has_tolerance)
             done += int(np.sum(~waiting))
             # Before the first rows are timed nothing is known.
             each = tally.kernel.seconds_per_row or np.inf
-            left += float(np.sum((goal - count)[waiting])) * each if waiting.any() else 0.0
+            more = np.nan_to_num(goal - count, nan=np.inf, posinf=np.inf)
+            left += float(np.sum(more[waiting])) * each if waiting.any() else 0.0
             with np.errstate(invalid="ignore", divide="ignore"):
                 relative = half_width(LEVEL, count, stderr, bias) / np.abs(value)
             if np.isfinite(relative[waiting]).any():
@@ -360,13 +369,13 @@ class _Run:
         return str(budget)
 
     def _note(self, count: NDArray[Any], stderr: NDArray[Any], bias: NDArray[Any]) -> None:
-        inside = self.inside & (count > 1)
-        if inside.any():
-            half = half_width(LEVEL, count[inside], stderr[inside], bias[inside])
-            with np.errstate(invalid="ignore"):
-                middle, most = np.nanmedian(half), np.nanmax(half)
-            mean = float(np.mean(count[inside]))
-            self.history.append(Round(mean, time.monotonic() - self.began, float(middle), float(most)))
+        known = self.inside & (count > 1) & np.isfinite(stderr)
+        if known.any():
+            half = half_width(LEVEL, count[known], stderr[known], bias[known])
+            seconds = time.monotonic() - self.began
+            self.history.append(
+                Round(float(np.mean(count[known])), seconds, float(np.median(half)), float(np.max(half)))
+            )
 
 
 __all__ = ["correct", "refine"]

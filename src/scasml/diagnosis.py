@@ -19,10 +19,11 @@ from .progress import duration
 from .statistics import Floats
 
 # Below so many replicates a tail cannot be told.
-ENOUGH_FOR_TAILS = 64
+ENOUGH_FOR_TAILS = 256
 # A Gaussian's kurtosis exceeds 3 by more than this many of its standard errors, sqrt(24/n), less than once in a thousand.
 KURTOSIS_ERRORS = 6.0
-LEAST_SLOPE = 5.0
+# A slope of 3 is the last with a variance; Hill's estimate from few replicates errs by this much above it.
+STEEP_ENOUGH, SLOPE_ERROR, LEAST_SLOPE_ERROR = 3.0, 8.0, 0.25
 FALSE_ALARMS = 0.01
 TELESCOPING_ERRORS = 5.0
 
@@ -78,7 +79,8 @@ class Tails:
                     tail_slope(high[:, ::-1] - mean[:, None], count[at]), tail_slope(mean[:, None] - low, count[at])
                 )
             peaked = kurtosis > 3 + KURTOSIS_ERRORS * np.sqrt(24 / count)
-            return cls(kurtosis, spread, slope, peaked & (slope < LEAST_SLOPE) & (count >= ENOUGH_FOR_TAILS))
+            flat = slope < STEEP_ENOUGH + np.maximum(SLOPE_ERROR / np.sqrt(count), LEAST_SLOPE_ERROR)
+            return cls(kurtosis, spread, slope, peaked & flat)
 
 
 def tail_slope(largest: Floats, count: Floats) -> Floats:
@@ -168,7 +170,7 @@ def _bias(answer: Any) -> Iterable[Finding]:
         large = np.flatnonzero(bias > stderr)
     if len(large) > 0.1 * len(bias):
         parts = {
-            name: float(np.nanmedian(np.concatenate([np.atleast_1d(level.bias[name]) for level in answer.levels])))
+            name: float(np.median(np.nan_to_num(np.concatenate([level.bias[name] for level in answer.levels]))))
             for name in ("levels", "noise", "steps")
         }
         cure = {
@@ -184,7 +186,7 @@ def _bias(answer: Any) -> Iterable[Finding]:
 
 
 def _tolerance(answer: Any) -> Iterable[Finding]:
-    unmet = np.flatnonzero(np.atleast_1d(answer.unmet))
+    unmet = np.flatnonzero(answer.unmet & np.isfinite(np.atleast_1d(answer.raw_value)))
     if not len(unmet) or not answer.budget.has_tolerance:
         return
     count, value = np.atleast_1d(answer.replicates).astype(float), np.atleast_1d(answer.raw_value)
@@ -227,9 +229,10 @@ def _surrogate(answer: Any) -> Iterable[Finding]:
 
 def _levels(answer: Any) -> Iterable[Finding]:
     for level in answer.levels:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            noise = np.nanmean(level.variance, 0)
-            signal = np.nanmean(level.mean**2, 0)
+        usable = np.isfinite(level.variance).all(1)
+        if not usable.any():
+            continue
+        noise, signal = np.mean(level.variance[usable], 0), np.mean(level.mean[usable] ** 2, 0)
         last = len(noise) - 1
         if last >= 2 and noise[last] > 0.5 * np.nansum(noise) and noise[last] > 100 * signal[last] > 0:
             yield Finding(
@@ -241,10 +244,11 @@ def _levels(answer: Any) -> Iterable[Finding]:
 
 def _telescoping(answer: Any) -> Iterable[Finding]:
     off = [np.abs(level.telescoping).ravel() for level in answer.levels if level.telescoping.size]
-    if off and np.nanmax(np.concatenate(off)) > TELESCOPING_ERRORS:
+    worst = np.max(np.nan_to_num(np.concatenate(off)), initial=0.0) if off else 0.0
+    if worst > TELESCOPING_ERRORS:
         yield Finding(
             "telescoping",
-            f"the levels do not fit together: what one adds and the next takes off differ by {np.nanmax(np.concatenate(off)):.0f} "
+            f"the levels do not fit together: what one adds and the next takes off differ by {worst:.0f} "
             "standard errors. F or the surrogate is not one function of its arguments, or has no second moment.",
         )
 

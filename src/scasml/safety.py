@@ -24,25 +24,61 @@ def kept_share(correction: Floats, count: Floats, stderr: Floats, bias: Floats) 
     return share
 
 
+def _chance(points: int) -> float:
+    """Of a false alarm: as for a single point for a few of them, and none to speak of for a batch, which need not take any."""
+    return max((1 - LEVEL) / points**1.5, 1e-4)
+
+
 def _shrink(m: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
     if len(m) == 1:
         return (np.abs(m) > half_width(LEVEL, count, stderr, bias)).astype(float)
-    noise = stderr**2 + bias**2
-    share = _least_risk(m**2, noise) if _is_significant(m, count, noise) else np.zeros_like(m)
-    # No point is moved further than its own error bar could explain, were it the worst of the batch.
-    limit = half_width(1 - (1 - LEVEL) / len(m), count, stderr, bias)
+    noise, freedom = _moderated(stderr**2, count - 1)
+    # The bias is a size, more often too large than too small: it may say that a correction is worthless, not how much it is worth.
+    is_worth = _stands_out(m**2, noise + bias**2, freedom)
+    share = _least_risk(m**2, noise) if is_worth else np.zeros_like(m)
+    # No point is moved further than its own error bar could explain, were it the worst of many batches.
+    limit = half_width(1 - _chance(len(m)) / len(m), count, stderr, bias)
     return np.maximum(share, np.maximum(1 - limit / np.maximum(np.abs(m), 1e-300), 0))
 
 
-def _is_significant(m: Floats, count: Floats, noise: Floats) -> bool:
-    """Whether the sum of squares is larger than 95 % of those that noise makes: by a chi-square of the same mean and variance."""
+def _moderated(variance: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+    """Estimated variances, and their degrees of freedom, drawn toward each other as far as their scatter is that of estimates (Smyth 2004)."""
+    from scipy.special import digamma, polygamma
+
+    if len(variance) < 3:
+        return variance, freedom
+    logs = np.log(variance) - digamma(freedom / 2) + np.log(freedom / 2)
+    scatter = np.var(logs, ddof=1) - np.mean(polygamma(1, freedom / 2))
+    if scatter <= 0:
+        return np.full_like(variance, np.exp(np.mean(logs))), np.full_like(freedom, 1e6)
+    prior = 2 * _trigamma_inverse(scatter)
+    common = np.exp(np.mean(logs) + digamma(prior / 2) - np.log(prior / 2))
+    return (prior * common + freedom * variance) / (prior + freedom), prior + freedom
+
+
+def _trigamma_inverse(value: float) -> float:
+    from scipy.special import polygamma
+
+    y = 0.5 + 1 / value
+    for _ in range(20):  # Newton on 1/trigamma, which is nearly linear
+        slope = polygamma(1, y)
+        y += slope * (1 - slope / value) / polygamma(2, y)
+    return float(y)
+
+
+def _stands_out(squares: Floats, noise: Floats, freedom: Floats) -> bool:
+    """Whether the corrections are larger than their noise, beyond chance.
+
+    Below twice the noise in the mean of squares the defect is smaller than the noise, and the surrogate better than its
+    correction. Few points exceed that by chance too often: by a chi-square of the same mean and variance.
+    """
     from scipy.special import chdtri
 
-    freedom = np.maximum(count - 1, 5.0)  # below, the square of a t has no variance
+    freedom = np.maximum(freedom, 5.0)  # below, the square of a t has no variance
     mean = np.sum(noise * freedom / (freedom - 2))
     variance = np.sum(noise**2 * 2 * freedom**2 * (freedom - 1) / ((freedom - 2) ** 2 * (freedom - 4)))
     scale, degrees = variance / (2 * mean), 2 * mean**2 / variance
-    return bool(np.sum(m**2) > scale * chdtri(degrees, 1 - LEVEL))
+    return bool(np.sum(squares) > max(2 * np.sum(noise), scale * chdtri(degrees, _chance(len(noise)))))
 
 
 def _least_risk(squares: Floats, noise: Floats) -> Floats:

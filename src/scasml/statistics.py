@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+NEWTON = 8
 
 
 class Groups:
@@ -121,19 +122,20 @@ def student_quantile(level: float, count: Any, bias: Any = 0.0) -> Floats:
     With a bias of up to `bias` standard errors to either side: more by nearly as much, and not quite, since an error
     can only leave at one end. NaN for fewer than two replicates.
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import gammaln, stdtr, stdtrit
 
     count, bias = np.broadcast_arrays(np.asarray(count, float), np.asarray(bias, float))
     freedom = np.maximum(count - 1, 1)
-    tail = 0.5 + level / 2
-    low = np.asarray(stdtrit(freedom, tail))
-    high = low + bias
+    c = np.asarray(stdtrit(freedom, 0.5 + level / 2))
     if np.any(bias > 0):
-        for _ in range(60):
-            middle = (low + high) / 2
-            enough = stdtr(freedom, middle - bias) - stdtr(freedom, -middle - bias) >= level
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(count > 1, high, np.nan)
+        # The coverage P(|T + bias| <= c) is concave from here on, so Newton's steps rise to the solution and stay below it.
+        c = np.maximum(c, stdtrit(freedom, level) + bias)
+        scale = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(freedom * np.pi)
+        density = lambda x: np.exp(scale - (freedom + 1) / 2 * np.log1p(x**2 / freedom))
+        for _ in range(NEWTON):
+            missing = level - stdtr(freedom, c - bias) + stdtr(freedom, -c - bias)
+            c = c + missing / (density(c - bias) + density(c + bias))
+    return np.where(count > 1, c, np.nan)
 
 
 def half_width(level: float, count: Any, stderr: Any, bias: Any) -> Floats:

@@ -42,19 +42,25 @@ class Tally:
 
     def run(self, targets: NDArray[np.int64]) -> Iterator[int]:
         """Brings every point to its target, all of them abreast; yields the number of rows done, as they come."""
-        point, replicate = _abreast(self.count, targets)
-        version = np.full(len(point), ORDINARY)
-        if len(self._last):
-            halves = np.clip(targets // HALVED_SHARE, LEAST_HALVED, MOST_HALVED)
-            again = _abreast(self._halved, np.maximum(self._halved, np.minimum(halves, targets)))
-            both = np.repeat([FIRST_HALF, SECOND_HALF], len(again[0]))
-            point, replicate = (np.concatenate([a, b, b]) for a, b in zip((point, replicate), again, strict=True))
-            version = np.concatenate([version, both])
+        point, replicate, version = self._work(targets)
         for part, rows in self.kernel.run(point, replicate, version):
             rows = jax.tree.map(lambda a: a.astype(np.float64), rows)
             with np.errstate(invalid="ignore", over="ignore"):  # a NaN is an outcome here, reported in the status
                 self._add(point[part], replicate[part], version[part], rows)
             yield part.stop - part.start
+
+    def _work(self, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """(point, replicate, version): the next of every point and the halves of it, then the one after."""
+        lists = [(*_missing(self.count, targets), ORDINARY)]
+        if len(self._last):
+            halves = np.minimum(np.clip(targets // HALVED_SHARE, LEAST_HALVED, MOST_HALVED), targets)
+            again = _missing(self._halved, np.maximum(self._halved, halves))
+            lists += [(*again, FIRST_HALF), (*again, SECOND_HALF)]
+        point, replicate = (np.concatenate([each[i] for each in lists]) for i in (0, 1))
+        version = np.concatenate([np.full(len(each[0]), each[2]) for each in lists])
+        turn = np.maximum(replicate - self.count[point], 0)
+        order = np.lexsort((point, version, turn))
+        return point[order], replicate[order], version[order]
 
     def _add(self, point: NDArray[Any], replicate: NDArray[Any], version: NDArray[Any], rows: Any) -> None:
         if len(self._last):
@@ -105,13 +111,11 @@ class Tally:
         return method.cost(law).times(ordinary) + method.costs(law)[-1].times(2 * int(self._halved.sum()))
 
 
-def _abreast(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(point, replicate) from what each has to its target: the next of every point, then the one after."""
+def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(point, replicate) from what each has to its target."""
     missing = np.maximum(targets - have, 0)
     point = np.repeat(np.arange(len(have)), missing)
-    turn = np.arange(len(point)) - np.repeat(np.cumsum(missing) - missing, missing)
-    order = np.lexsort((point, turn))
-    return point[order], (have[point] + turn)[order]
+    return point, have[point] + np.arange(len(point)) - np.repeat(np.cumsum(missing) - missing, missing)
 
 
 def _jackknife(last: Floats) -> Any:

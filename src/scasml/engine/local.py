@@ -174,14 +174,15 @@ class Kernel:
     ) -> Iterator[tuple[slice, Row]]:
         """Works through the list of (point, replicate, version) in order; yields a slice of it and its rows."""
         at, total = 0, len(point)
-        if not self._workers and total:
-            # The first call compiles, in this thread; the others would only wait for it.
-            at = min(self._size, CAPACITY, total)
-            first = slice(0, at)
-            yield first, self._call(point[first], replicate[first], version[first])[0]
-            self._workers = 1 if _calls_lapack(self.law) else _cores()
-        pool = ThreadPoolExecutor(max(self._workers, 1))
+        # Every row in a thread of the pool, the first too: JAX's settings may differ from thread to thread.
+        pool = ThreadPoolExecutor(self._workers or _cores())
         try:
+            if not self._workers and total:
+                # The first call compiles; others would only wait for it.
+                at = min(self._size, CAPACITY, total)
+                first = slice(0, at)
+                yield first, pool.submit(self._call, point[first], replicate[first], version[first]).result()[0]
+                self._workers = 1 if _calls_lapack(self.law) else _cores()
             while at < total:
                 began, jobs = time.perf_counter(), []
                 for _ in range(self._workers):
