@@ -77,7 +77,7 @@ def draw(picture: str, spots: Any, answer: Any, exact: Any, delta: Any) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    half = answer.value - answer.interval(0.95)[0]
+    half = np.abs(np.array(answer.interval(0.95)) - answer.value)
     left.axhline(0, color="black", linewidth=1, label="exact")
     left.plot(spots, answer.surrogate_value - exact, "o--", color="tab:gray", label="desk's formula, one rate")
     left.errorbar(spots, answer.value - exact, half, fmt="s", color="tab:blue", capsize=3, label="corrected, 95 %")

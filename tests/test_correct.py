@@ -533,6 +533,21 @@ class TestPlot:
         np.testing.assert_array_equal(heights["corrected, 95 %"], [one.value])
 
 
+def test_plot_of_convergence():
+    """A point a round, and a line through a round of 16 replicates or more that falls as 1/sqrt(N)."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    *_, last = scasml.refine(PROBLEM, rough, T, X, method=METHOD, replicates=64)
+    lines = {line.get_label(): np.asarray(line.get_xydata()) for line in last.plot_convergence().get_lines()}
+    np.testing.assert_allclose(lines["median point"], [[r.replicates, r.median] for r in last.history])
+    np.testing.assert_allclose(lines["widest of all points"][:, 1], [r.worst for r in last.history])
+    n, height = lines[r"$1/\sqrt{N}$"].T
+    np.testing.assert_allclose(n, [16, 32, 64])
+    np.testing.assert_allclose(height * np.sqrt(n), 4 * lines["median point"][3, 1])
+    with pytest.raises(scasml.ScasmlError, match="history"):
+        correct(0.8, X).plot_convergence()
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -372,9 +372,14 @@ class _Run:
         known = self.inside & (count > 1) & np.isfinite(stderr)
         if known.any():
             half = half_width(LEVEL, count[known], stderr[known], bias[known])
-            seconds = time.monotonic() - self.began
             self.history.append(
-                Round(float(np.mean(count[known])), seconds, float(np.median(half)), float(np.max(half)))
+                Round(
+                    replicates=float(np.mean(count[known])),
+                    seconds=time.monotonic() - self.began,
+                    median=float(np.median(half)),
+                    worst=float(np.max(half)),
+                    bias=float(np.median(np.nan_to_num(bias[known]))),
+                )
             )
 
 

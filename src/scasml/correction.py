@@ -25,12 +25,13 @@ INTERRUPTED = "interrupted"
 
 
 class Round(NamedTuple):
-    """How far a run was after a round: replicates per point, seconds, and half of the 95 % interval, its median and maximum over points."""
+    """How far a run was after a round: replicates per point, seconds, half of the 95 % interval, its median and maximum, and the median bias."""
 
     replicates: float
     seconds: float
     median: float
     worst: float
+    bias: float
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,8 @@ class Correction:
         """Half of the 95 % interval after every round against the 1/sqrt(N) line (extra `plot`)."""
         if not self.history:
             raise ArgumentError("history is empty, got no replicates at any point: ask for points before the horizon.")
-        replicates, _, median, worst = (np.array(column) for column in zip(*self.history, strict=True))
-        return plots.convergence(replicates=replicates, median=median, worst=worst, ax=ax)
+        replicates, _, median, worst, bias = (np.array(column) for column in zip(*self.history, strict=True))
+        return plots.convergence(replicates=replicates, median=median, worst=worst, bias=bias, ax=ax)
 
     def __str__(self) -> str:
         return _one_line(self) if np.ndim(self.value) == 0 else _table(self)

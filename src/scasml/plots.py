@@ -40,19 +40,19 @@ def correction(
     return ax
 
 
-def convergence(*, replicates: NDArray[Any], median: NDArray[Any], worst: NDArray[Any], ax: Any = None) -> Any:
-    """Error bars after every round of a run, and the line they should follow."""
+def convergence(
+    *, replicates: NDArray[Any], median: NDArray[Any], worst: NDArray[Any], bias: NDArray[Any], ax: Any = None
+) -> Any:
+    """Error bars after every round of a run, the line they should follow, and the bias at which they stop following it."""
     ax = _axes(ax, "answer.plot_convergence()")
     ax.loglog(replicates, worst, "o-", color="#c44e52", label="widest of all points")
     ax.loglog(replicates, median, "o-", color="#4c72b0", label="median point")
-    ax.loglog(
-        replicates,
-        median[0] * np.sqrt(replicates[0] / replicates),
-        "--",
-        color="black",
-        linewidth=0.8,
-        label=r"$1/\sqrt{N}$",
-    )
+    # From where Student's quantile is nearly the normal one.
+    start = int(np.argmax(replicates >= 16)) if replicates[-1] >= 16 else 0
+    line = median[start] * np.sqrt(replicates[start] / replicates[start:])
+    ax.loglog(replicates[start:], line, "--", color="black", linewidth=0.8, label=r"$1/\sqrt{N}$")
+    if np.any(bias > 0):
+        ax.loglog(replicates, np.where(bias > 0, bias, np.nan), ":", color="#4c72b0", label="its bias")
     ax.set_xlabel("replicates per point")
     ax.set_ylabel("half of the 95 % interval")
     ax.legend(frameon=False)
