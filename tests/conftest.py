@@ -1,13 +1,9 @@
-"""Strict JAX for every test: rank promotion raises."""
+"""Strict JAX for every test and every thread: rank promotion raises."""
 
 import jax
 import pytest
 
-
-@pytest.fixture(autouse=True)
-def _strict_jax():
-    with jax.numpy_rank_promotion("raise"):
-        yield
+jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture

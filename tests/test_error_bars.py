@@ -2,7 +2,7 @@
 
 import pytest
 
-import coverage
+import intervals
 import never_worse
 from cases import cases
 
@@ -13,20 +13,20 @@ HARDLY_KNOWN = {"LQG 20d, no surrogate", "HJB lin 20d, no surrogate", "Burgers 2
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in HARDLY_KNOWN])
-@pytest.mark.parametrize("replicates", [coverage.SMALL, coverage.LARGE])
+@pytest.mark.parametrize("replicates", [intervals.SMALL, intervals.LARGE])
 def test_coverage(name, replicates):
     """Between 93 and 97 % of 1000 repeats; at 95 % exactly, 0.4 % of runs would be outside. Fixed seeds."""
-    assert 0.93 <= coverage.coverage(BY_NAME[name], replicates).covered <= 0.97
+    assert 0.93 <= intervals.coverage(BY_NAME[name], replicates).covered <= 0.97
 
 
 @pytest.mark.parametrize("name", sorted(HARDLY_KNOWN))
 def test_coverage_at_a_small_budget(name):
-    assert coverage.coverage(BY_NAME[name], coverage.SMALL).covered >= 0.92
+    assert intervals.coverage(BY_NAME[name], intervals.SMALL).covered >= 0.92
 
 
 def test_an_interval_that_a_tolerance_ended_covers_too():
     """Stopping when the error bar is small enough prefers those that are too small by chance: 16 replicates at least make that harmless."""
-    got = coverage.coverage(BY_NAME["basket of 10 stocks (GBM)"], 0, rtol=0.05)
+    got = intervals.coverage(BY_NAME["basket of 10 stocks (GBM)"], 0, rtol=0.05)
     assert 0.93 <= got.covered <= 0.97
 
 

@@ -167,7 +167,9 @@ def correct(
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Which: residual, correction, paths, naive, published, memory; by default the first two."),
+        typer.Argument(
+            help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline; by default the first two."
+        ),
     ] = None,
 ) -> None:
     """Side-by-side ratios of CPU time, each from one interleaved run; and the published tables made again."""

@@ -150,7 +150,8 @@ def _answers(asked: Query, began: float) -> Iterator[Correction]:
         while True:
             with Interruption() as interruption:
                 run.round(interruption, report)
-            yield run.answer()
+                answer = run.answer()
+            yield answer
             if run.is_over:
                 return
 
@@ -205,9 +206,10 @@ class _Run:
                 self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], asked.x[~self.inside])
 
     def round(self, interruption: Interruption, report: Report | None) -> None:
-        budget, needs_clock = self.asked.budget, self.deadline < np.inf or self.asked.budget.is_default
+        budget = self.asked.budget
         targets = [budget.targets(*self._state(tally)) for tally in self.tallies]
-        if needs_clock:  # an error bar for everybody before more for anybody
+        if self.deadline < np.inf or budget.is_default or len(self.tallies) > 1:
+            # An error bar for everybody before more for anybody.
             least = min(2, budget.most)
             targets = targets if self._has_bars() else [np.minimum(target, least) for target in targets]
         for tally, target in zip(self.tallies, targets, strict=True):

@@ -50,7 +50,7 @@ def _moderated(variance: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     logs = np.log(variance) - digamma(freedom / 2) + np.log(freedom / 2)
     scatter = np.var(logs, ddof=1) - np.mean(polygamma(1, freedom / 2))
     if scatter <= 0:
-        return np.full_like(variance, np.exp(np.mean(logs))), np.full_like(freedom, 1e6)
+        return np.full_like(variance, np.exp(np.mean(logs))), np.full_like(freedom, np.sum(freedom))
     prior = 2 * _trigamma_inverse(scatter)
     common = np.exp(np.mean(logs) + digamma(prior / 2) - np.log(prior / 2))
     return (prior * common + freedom * variance) / (prior + freedom), prior + freedom
