@@ -469,6 +469,21 @@ class TestCtrlC:
             seen = list(refine(replicates=64, progress=ctrl_c(after=11)))
         assert len(seen) <= 2
 
+    def test_refine_while_an_answer_is_made(self, pythons_handler, monkeypatch):
+        """It is not lost between two rounds either."""
+        made = iter([lambda: None, lambda: os.kill(os.getpid(), signal.SIGINT)])
+        of = CORRECT.Tails.of
+
+        def press(*args):
+            next(made)()
+            return of(*args)
+
+        monkeypatch.setattr(CORRECT.Tails, "of", press)
+        with heard():
+            seen = list(refine(replicates=64))
+        assert len(seen) == 2
+        assert signal.getsignal(signal.SIGINT) is pythons_handler
+
     def test_another_thread(self, pythons_handler):
         """There no handler can be installed, and none is."""
         handlers, answers = [], []

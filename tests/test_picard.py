@@ -363,6 +363,14 @@ def test_bias_is_unknown_where_the_increments_do_not_show_it():
     assert (Picard(1, 2).bias(problem, zero, zero) == 0).all()
 
 
+def test_bias_is_unknown_where_nothing_can_be_halved():
+    """One sample inside F: its noise biases, and no half of it tells by how much."""
+    problem, _ = manufactured(uses_z=False)
+    increments = np.ones((3, 3))
+    assert np.isnan(Picard(2, 1).bias(problem, increments, increments)).all()
+    assert np.isfinite(Picard(2, 2).bias(problem, increments, increments)).all()
+
+
 def test_bias_extrapolates_from_the_last_two_increments():
     problem, _ = manufactured()
     increments, stderr = np.array([[9.0, 9.0, 0.4, 0.1]]), np.zeros((1, 4))

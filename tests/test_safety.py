@@ -73,6 +73,13 @@ class TestSimulated:
             if ratio >= 1:
                 assert kept <= min(surrogate + allowed[0], raw + allowed[1]), ratio
 
+    @pytest.mark.parametrize("size", [1.6, 2.0, 5.0])
+    def test_equal_noise_is_shrunk_by_james_and_stein(self, size):
+        """1 - noise^2/m^2 for a batch of equal corrections, to the spacing of the candidates."""
+        m, many = np.full(200, size), np.full(200, 1e6)
+        share = kept_share(m, many, np.ones(200), np.zeros(200))
+        np.testing.assert_allclose(share, 1 - 1 / size**2, atol=0.01)
+
     @pytest.mark.parametrize("freedom", [7, 31])
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("points", [2, 10])

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .statistics import Floats, half_width
+from .statistics import LEVEL, Floats, half_width
 
 DEFAULT_SECONDS = 1.0
-LEVEL = 0.95
 # An error bar from fewer replicates is too often too small by chance, and would end the run.
 FIRST = 16
 # How many times more a point may get in one round, and how many more at least.

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
-from .budget import DEFAULT_SECONDS, LEVEL
+from .budget import DEFAULT_SECONDS
 from .correction import CONVERGED, EXHAUSTED, INTERRUPTED, KEPT, LATE, NOT_FINITE, TOO_BIASED, Correction, Cost, Round
 from .defect import Defect
 from .diagnosis import Levels, Tails
@@ -24,7 +24,7 @@ from .problem import AbstractLaw
 from .progress import Progress, Report, bar
 from .query import Query, query
 from .safety import kept_share
-from .statistics import half_width
+from .statistics import LEVEL, half_width
 from .surrogates import wrap
 from .tally import Tally
 
@@ -152,7 +152,7 @@ def _answers(asked: Query, began: float) -> Iterator[Correction]:
                 run.round(interruption, report)
                 answer = run.answer()
             yield answer
-            if run.is_over:
+            if run.is_over or interruption.heard:  # also while the answer was made
                 return
 
 

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import plots, tables
-from .budget import LEVEL, Budget
+from .budget import Budget
 from .diagnosis import Diagnosis, Levels, Tails, diagnose
 from .errors import ArgumentError
 from .estimators.base import AbstractEstimator, Evaluations
 from .problem import AbstractLaw, Problem
-from .statistics import half_width
+from .statistics import LEVEL, half_width
 
 CONVERGED = "converged"
 EXHAUSTED = "budget exhausted"

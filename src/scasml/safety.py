@@ -8,9 +8,8 @@ of corrections that noise alone explains.
 
 import numpy as np
 
-from .statistics import Floats, half_width
+from .statistics import LEVEL, Floats, half_width
 
-LEVEL = 0.95
 CANDIDATES = 60
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+# Of the interval that decides: when a point is done, and whether a correction is more than noise.
+LEVEL = 0.95
 NEWTON = 8
 
 

@@ -341,7 +341,8 @@ class Picard(AbstractEstimator):
             return np.full(increments.shape[:-1], np.nan)
         if law.is_linear:
             return np.zeros(increments.shape[:-1])
-        if self.levels == 1:
+        # One level says nothing of the next; one sample inside F has no halves to tell what its noise does there.
+        if self.levels == 1 or self.samples == 1:
             return np.full(increments.shape[:-1], np.nan)
         last = np.abs(increments[..., -1])
         if self.levels == 2:
