@@ -285,9 +285,9 @@ class TestMeaning:
         got = answer()
         one, last = METHOD.cost(PROBLEM), METHOD.costs(PROBLEM)[-1]
         assert got.cost.replicates == 45
-        # One replicate of each point has its last level run again with either half of the samples inside F.
-        assert got.cost.functions == 45 * one.functions + 18 * last.functions
-        assert got.cost.random_numbers == 45 * one.random_numbers + 18 * last.random_numbers
+        # Two replicates of each point have their last level run again twice.
+        assert got.cost.functions == 45 * one.functions + 36 * last.functions
+        assert got.cost.random_numbers == 45 * one.random_numbers + 36 * last.random_numbers
         assert got.cost.seconds > 0
 
 

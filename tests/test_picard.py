@@ -14,6 +14,7 @@ from scasml import Picard
 from scasml.coefficients import diffuse_transposed
 from scasml.defect import Defect
 from scasml.estimators import picard
+from scasml.estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
 from scasml.paths import Gaussian
 from scasml.precision import cast
 from scasml.surrogates import wrap
@@ -369,6 +370,72 @@ def test_bias_is_unknown_where_nothing_can_be_halved():
     increments = np.ones((3, 3))
     assert np.isnan(Picard(2, 1).bias(problem, increments, increments)).all()
     assert np.isfinite(Picard(2, 2).bias(problem, increments, increments)).all()
+
+
+class TestNoiseInside:
+    """The versions of a replicate that tell what noise inside F does."""
+
+    @staticmethod
+    def last(terminal, nonlinearity, levels=2, samples=4, **options):
+        """By version, the last increment of one replicate at one point."""
+        problem = scasml.Problem(dim=2, horizon=0.5, diffusion=0.8, terminal=terminal, nonlinearity=nonlinearity)
+        method = Picard(levels, samples, **options)
+
+        @jax.jit
+        def run(version):
+            varied = method.vary(problem, version)
+            got = varied.replicate(problem, jax.random.key(3), jnp.asarray(0.1), jnp.array([0.2, -0.3]), True)
+            return got.increments[-1], got.increments[0], got.gradient_increments[-1]
+
+        return {v: run(v) for v in (ORDINARY, FIRST_HALF, SECOND_HALF, NOISE, MINUS_NOISE)}
+
+    @pytest.mark.usefixtures("x64")
+    @pytest.mark.parametrize("gradient", ["pathwise", "mixed", "centred", "weights"])
+    @pytest.mark.parametrize("time", TIME)
+    def test_jackknife_and_noise_alone_agree_on_a_quadratic(self, gradient, time):
+        """Exactly, sample by sample: (F(a) + F(b))/2 - F((a + b)/2) = F(e) - F(0) with e = (a - b)/2, if F has no linear part."""
+        z_too = 0.3 if gradient in ("pathwise", "mixed") else 0.0  # "centred" centres each half by its own mean
+        got = self.last(
+            lambda x: jnp.sum(jnp.sin(x)),
+            lambda t, x, u, z: u**2 - z_too * jnp.sum(z) ** 2,
+            gradient=gradient,
+            **TIME[time],
+        )
+        for i in (0, 2):
+            jackknife = (got[FIRST_HALF][i] + got[SECOND_HALF][i]) / 2 - got[ORDINARY][i]
+            alone = (got[NOISE][i] + got[MINUS_NOISE][i]) / 2
+            assert np.all(jackknife != 0)
+            if not (i == 2 and gradient in ("centred", "weights")):
+                np.testing.assert_allclose(alone, jackknife, rtol=1e-9)
+
+    @pytest.mark.usefixtures("x64")
+    def test_noise_alone_knows_nothing_of_the_solution(self):
+        """A constant more in g is a constant more in U, and none in half the difference of its halves."""
+        bend = lambda t, x, u, z: jnp.cos(3 * u)
+        low, high = (self.last(lambda x, c=c: jnp.sum(x) + c, bend)[NOISE][0] for c in (0.0, 50.0))
+        np.testing.assert_allclose(low, high, rtol=1e-9)
+        assert low != 0
+
+    @pytest.mark.usefixtures("x64")
+    @pytest.mark.parametrize("levels", [2, 3])
+    def test_noise_in_a_linear_function_does_nothing(self, levels):
+        got = self.last(lambda x: 3 + jnp.sum(x), lambda t, x, u, z: 0.5 * u, levels)
+        assert got[NOISE][0] != 0
+        np.testing.assert_allclose(got[NOISE][0], -got[MINUS_NOISE][0], rtol=1e-9)
+
+    def test_only_the_last_increment_is_run_again(self):
+        got = self.last(jnp.sum, lambda t, x, u, z: u**2)
+        assert got[ORDINARY][1] != 0
+        assert all(got[v][1] == 0 for v in (FIRST_HALF, SECOND_HALF, NOISE, MINUS_NOISE))
+
+    def test_a_bias_that_the_jackknife_cannot_see(self):
+        """F = min(1, u^2) of noise of size 20 is 1, of twice the noise too; the solution of F = 0 with g of mean 0 is 0."""
+        problem = scasml.Problem(
+            dim=2, horizon=1.0, diffusion=1.0, terminal=lambda x: 60 * jnp.sum(jnp.sin(5 * x)),
+            nonlinearity=lambda t, x, u, z: jnp.minimum(1, u**2),
+        )  # fmt: skip
+        answer = scasml.correct(problem, None, 0.0, np.zeros((8, 2)), method=Picard(2, 4), replicates=32, safe=False)
+        assert np.all(answer.bias > 0.4)
 
 
 def test_bias_extrapolates_from_the_last_two_increments():

@@ -75,19 +75,19 @@ class TestSimulated:
 
     @pytest.mark.parametrize("size", [1.6, 2.0, 5.0])
     def test_equal_noise_is_shrunk_by_james_and_stein(self, size):
-        """1 - noise^2/m^2 for a batch of equal corrections, to the spacing of the candidates."""
-        m, many = np.full(200, size), np.full(200, 1e6)
-        share = kept_share(m, many, np.ones(200), np.zeros(200))
-        np.testing.assert_allclose(share, 1 - 1 / size**2, atol=0.01)
+        """1 - noise^2/m^2 for a large batch of equal corrections, to the spacing of the candidates; for a small one less."""
+        batch = lambda n: kept_share(np.full(n, size), np.full(n, 1e6), np.ones(n), np.zeros(n))
+        np.testing.assert_allclose(batch(20_000), 1 - 1 / size**2, atol=0.01)
+        assert 0.7 * batch(20_000)[0] < batch(30)[0] < batch(200)[0] < batch(20_000)[0]
 
     @pytest.mark.parametrize("freedom", [7, 31])
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("points", [2, 10])
     def test_in_a_small_batch(self, points, kind, freedom):
-        """No rule can be better than either, for defects of every size: measured, at most 3.4 times the better of the two."""
+        """No rule can be better than either, for defects of every size: measured, at most 2.6 times the better of the two."""
         for ratio in (r for r in RATIOS if r >= 1):
             kept, surrogate, raw, *allowed = errors(points, kind, freedom)[ratio]
-            assert kept <= 3.4 * min(surrogate, raw) + max(allowed), ratio
+            assert kept <= 2.6 * min(surrogate, raw) + max(allowed), ratio
 
 
 class TestOnePoint:
@@ -175,7 +175,7 @@ class TestShares:
         m, stderr = np.random.default_rng(seed).normal(size=1000), np.ones(1000)
         m[7] = 12.0
         share = kept_share(m, np.full(1000, 32.0), stderr, np.zeros(1000))
-        limit = stats.t.ppf(1 - _chance(1000) / 2000, 31)
+        limit = stats.t.ppf(1 - 1e-2 * _chance(1000) / 2000, 31)
         assert np.all(np.abs(m) * (1 - share) <= limit * (1 + 1e-9))
         assert 0 < share[7] < 1
         assert np.mean(share) < 0.05

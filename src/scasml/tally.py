@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from .engine import Kernel
 from .estimators import Evaluations
-from .estimators.base import FIRST_HALF, ORDINARY, SECOND_HALF
+from .estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
 from .plan import Share
 from .statistics import Extremes, Floats, Groups, Moments
 
-# Of so many replicates one is run again with either half of its inner samples.
-HALVED_SHARE, LEAST_HALVED, MOST_HALVED = 16, 1, 16
+# Of so many replicates one is run again twice: the even ones with either half of the samples inside F, the odd ones with noise alone there.
+AGAIN_SHARE, LEAST_AGAIN, MOST_AGAIN = 16, 2, 16
+PAIRS = ((FIRST_HALF, SECOND_HALF), (NOISE, MINUS_NOISE))
 
 
 class Tally:
@@ -30,11 +31,11 @@ class Tally:
         self.sizes = Moments((points, levels), order=1)
         self.telescoping = Moments((points, max(levels - 3, 0)))
         self.extremes = Extremes(points)
-        # The last increment of the first replicates, and of their versions with half the samples inside F.
-        versions = 3 if share.estimator.jackknifes(kernel.law) else 0
-        self._last = np.full((versions, points, MOST_HALVED), np.nan)
-        self._last_slope = np.full((versions, points, MOST_HALVED, width), np.nan)
-        self._halved = np.zeros(points, np.int64)
+        # By version, the last increment of the first replicates.
+        versions = 1 + MINUS_NOISE if share.estimator.jackknifes(kernel.law) else 0
+        self._last = np.full((versions, points, MOST_AGAIN), np.nan)
+        self._last_slope = np.full((versions, points, MOST_AGAIN, width), np.nan)
+        self._again = np.zeros(points, np.int64)
 
     @property
     def count(self) -> NDArray[np.int64]:
@@ -50,27 +51,28 @@ class Tally:
             yield part.stop - part.start
 
     def _work(self, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """(point, replicate, version): the next of every point and the halves of it, then the one after."""
-        lists = [(*_missing(self.count, targets), ORDINARY)]
+        """(point, replicate, version): the next of every point and the versions of it, then the one after."""
+        point, replicate = _missing(self.count, targets)
+        version = np.full(len(point), ORDINARY)
         if len(self._last):
-            halves = np.minimum(np.clip(targets // HALVED_SHARE, LEAST_HALVED, MOST_HALVED), targets)
-            again = _missing(self._halved, np.maximum(self._halved, halves))
-            lists += [(*again, FIRST_HALF), (*again, SECOND_HALF)]
-        point, replicate = (np.concatenate([each[i] for each in lists]) for i in (0, 1))
-        version = np.concatenate([np.full(len(each[0]), each[2]) for each in lists])
+            goal = np.minimum(np.clip(targets // AGAIN_SHARE, LEAST_AGAIN, MOST_AGAIN), targets)
+            again = _missing(self._again, np.maximum(self._again, goal))
+            pairs = np.array(PAIRS)[again[1] % len(PAIRS)]
+            point, replicate = (np.concatenate([a, b, b]) for a, b in zip((point, replicate), again, strict=True))
+            version = np.concatenate([version, *pairs.T])
         turn = np.maximum(replicate - self.count[point], 0)
         order = np.lexsort((point, version, turn))
         return point[order], replicate[order], version[order]
 
     def _add(self, point: NDArray[Any], replicate: NDArray[Any], version: NDArray[Any], rows: Any) -> None:
         if len(self._last):
-            early = replicate < MOST_HALVED
-            which = np.searchsorted([ORDINARY, FIRST_HALF, SECOND_HALF], version[early])
-            self._last[which, point[early], replicate[early]] = rows.increments[early, -1]
+            early = replicate < MOST_AGAIN
+            at = version[early], point[early], replicate[early]
+            self._last[at] = rows.increments[early, -1]
             if self.kernel.gradient:
-                self._last_slope[which, point[early], replicate[early]] = rows.gradient_increments[early, -1]
-            second = version == SECOND_HALF
-            self._halved[point[second]] = replicate[second] + 1
+                self._last_slope[at] = rows.gradient_increments[early, -1]
+            second = (version == SECOND_HALF) | (version == MINUS_NOISE)
+            self._again[point[second]] = replicate[second] + 1
         ordinary = version == ORDINARY
         if not ordinary.any():
             return
@@ -93,7 +95,7 @@ class Tally:
     def biases(self) -> dict[str, Floats]:
         """Of the levels not taken, of noise inside F, and of the steps."""
         levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
-        return {"levels": levels, "noise": _jackknife(self._last) + 0 * levels, "steps": self.share.bias}
+        return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
 
     def bias(self) -> Floats:
         return sum(self.biases().values(), np.zeros(len(self.count)))
@@ -102,13 +104,13 @@ class Tally:
         method, law = self.share.estimator, self.kernel.law
         sizes = np.broadcast_to(self.sizes.mean[:, None], (*self.gradient.mean.shape, self.share.estimator.increments))
         levels = method.bias(law, np.moveaxis(self.gradient_increments.mean, 1, -1), sizes)
-        return levels + _jackknife(self._last_slope) + self.share.gradient_bias
+        return levels + _noise_inside(self._last_slope) + self.share.gradient_bias
 
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
         ordinary = int(self.count.sum()) + 2 * self.share.pilots * len(self.count)
-        return method.cost(law).times(ordinary) + method.costs(law)[-1].times(2 * int(self._halved.sum()))
+        return method.cost(law).times(ordinary) + method.costs(law)[-1].times(2 * int(self._again.sum()))
 
 
 def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,10 +120,20 @@ def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArr
     return point, have[point] + np.arange(len(point)) - np.repeat(np.cumsum(missing) - missing, missing)
 
 
-def _jackknife(last: Floats) -> Any:
-    """The mean of F over halves of the samples less that over all: doubling the noise doubles this bias, so it is its size."""
+def _noise_inside(last: Floats) -> Any:
+    """The size of the bias of F at a noisy U: the larger of two estimates, equal in the mean where F is quadratic.
+
+    By jackknife, the mean of F over halves of the samples less that over all: doubling the noise doubles the bias. And F of
+    the noise alone less F at the surrogate: that holds too where the noise is so large that F no longer grows with it.
+    """
     if not len(last):
         return 0.0
-    difference = (last[1] + last[2]) / 2 - last[0]
-    seen = np.isfinite(difference)
-    return np.abs(np.sum(np.where(seen, difference, 0), 1) / np.maximum(seen.sum(1), 1))
+    jackknife = (last[FIRST_HALF] + last[SECOND_HALF]) / 2 - last[ORDINARY]
+    alone = (last[NOISE] + last[MINUS_NOISE]) / 2
+    return np.maximum(np.abs(_mean(jackknife)), np.abs(_mean(alone)))
+
+
+def _mean(values: Floats) -> Floats:
+    """Over replicates, of those that there are."""
+    seen = np.isfinite(values)
+    return np.sum(np.where(seen, values, 0), 1) / np.maximum(seen.sum(1), 1)

@@ -23,7 +23,7 @@ class Replicate(NamedTuple):
 
 # Versions of one replicate, on the same noise, that differ in one source of bias only. Which is data: one
 # compiled program takes all of them.
-ORDINARY, HALF_THE_STEPS, FIRST_HALF, SECOND_HALF = range(4)
+ORDINARY, HALF_THE_STEPS, FIRST_HALF, SECOND_HALF, NOISE, MINUS_NOISE = range(6)
 
 
 class Evaluations(NamedTuple):
@@ -65,8 +65,9 @@ class AbstractEstimator(eqx.Module):
     def vary(self, law: AbstractLaw, version: Array) -> Self:
         """The same estimator in one of its versions.
 
-        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments. FIRST_HALF, SECOND_HALF: with one
-        half of the samples inside F, every increment but the last left out.
+        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments. The others leave out every
+        increment but the last. FIRST_HALF, SECOND_HALF: with one half of the samples inside F. NOISE, MINUS_NOISE: the last is
+        F(e) - F(0) and F(-e) - F(0), where e is half the difference of those halves: the noise inside F, and nothing of the solution.
         """
 
     @abc.abstractmethod
@@ -75,7 +76,7 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def jackknifes(self, law: AbstractLaw) -> bool:
-        """Whether sample means stand inside F, so that the mean of F is not F of the mean, and halves of them tell by how much."""
+        """Whether sample means stand inside F, so that the mean of F is not F of the mean; halves of them tell by how much."""
 
     @abc.abstractmethod
     def derivatives(self, law: AbstractLaw, gradient: bool) -> int:

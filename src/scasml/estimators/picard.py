@@ -28,7 +28,7 @@ from ..errors import ArgumentError, ArgumentTypeError, brief, whole
 from ..paths import AbstractPathLaw, Stepped
 from ..problem import AbstractLaw, Solution
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
-from .base import FIRST_HALF, HALF_THE_STEPS, AbstractEstimator, Evaluations, Replicate
+from .base import FIRST_HALF, HALF_THE_STEPS, NOISE, ORDINARY, AbstractEstimator, Evaluations, Replicate
 
 # Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache.
 TILE = 128
@@ -63,7 +63,7 @@ class Picard(AbstractEstimator):
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int | Literal["auto"] = eqx.field(static=True)
     halved: bool | Array
-    half: int | Array  # of the samples inside F: 0 all, 1 or 2 one half of them
+    inside: int | Array  # which version stands inside F
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Picard(AbstractEstimator):
             if self.steps % 2:
                 # The bias of the steps is told by taking half of them.
                 raise ArgumentError(f"steps must be even, got {steps}: {remedy}.")
-        self.halved, self.half = False, 0
+        self.halved, self.inside = False, ORDINARY
 
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self._but(gradient=gradient or self.gradient, steps=steps or self.steps)
@@ -120,7 +120,7 @@ class Picard(AbstractEstimator):
         if self.discretises(law):
             other = other._but(halved=version == HALF_THE_STEPS)
         if self.jackknifes(law):
-            other = other._but(half=jnp.where(version >= FIRST_HALF, version - (FIRST_HALF - 1), 0))
+            other = other._but(inside=jnp.where(version >= FIRST_HALF, version, ORDINARY))
         return other
 
     def _but(self, **changes: Any) -> Self:
@@ -180,12 +180,12 @@ class Picard(AbstractEstimator):
         return Replicate(solution.u, total, increments, slopes, sizes, telescoping)
 
     def iterate(
-        self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool, half: int | Array = 0
+        self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool, version: int | Array = ORDINARY
     ) -> Solution:
-        """U_n(s, x), or the first or second half of its samples; its z is zero unless asked for."""
+        """U_n(s, x), or that version of it; its z is zero unless asked for."""
         if n == 0:
             return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z, half)))
+        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z, version)))
 
     def _solution(self, law: AbstractLaw, s: Array, x: Array, total: "_Term") -> Solution:
         """(u, z) from the sum of terms, clipped if asked for."""
@@ -202,7 +202,7 @@ class Picard(AbstractEstimator):
         s: Array,
         x: Array,
         z: bool,
-        half: int | Array = 0,
+        version: int | Array = ORDINARY,
         outermost: bool = False,
     ) -> list["_Term"]:
         """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
@@ -223,20 +223,22 @@ class Picard(AbstractEstimator):
             if l == 0:
                 f = law.source(r, jump.x, key_new)
             else:
-                inner = self.half if outermost and l == n - 1 else 0
-                new = self.iterate(law, l, key_new, r, jump.x, law.uses_z, inner)
+                inside = self.inside if outermost and l == n - 1 else ORDINARY
+                new = self.iterate(law, l, key_new, r, jump.x, law.uses_z, inside)
                 old = self.iterate(law, l - 1, key_old, r, jump.x, law.uses_z)
+                nothing = Solution(jnp.zeros_like(r), jnp.zeros_like(x))
+                if not isinstance(inside, int):
+                    old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, nothing)
                 f = law.difference(r, jump.x, new, old)
                 if outermost and n > 2:
-                    nothing = Solution(jnp.zeros_like(r), jnp.zeros_like(x))
                     part = f if l == 1 else law.difference(r, jump.x, new, nothing)
             return _Sample(f, w, jump.weight, part)
 
         def mean(l: int | None, *arguments: Any) -> _Term:
-            take = lambda: self._mean(*arguments, half=half)
-            if not outermost or l == n - 1 or isinstance(self.half, int):
+            take = lambda: self._mean(*arguments, version=version)
+            if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
-            return jax.lax.cond(self.half == 0, take, lambda: zero)
+            return jax.lax.cond(self.inside == ORDINARY, take, lambda: zero)
 
         weighted = z and self.weighs(law, None)
         centre = law.terminal(x) if weighted else None
@@ -258,25 +260,26 @@ class Picard(AbstractEstimator):
         z: bool,
         weighted: bool,
         centre: Array | None,
-        half: int | Array,
+        version: int | Array,
     ) -> "_Term":
         """The mean over samples of the sum over nodes of w f(i, x), a tile of samples at a time.
 
-        `half` 1 and 2 are the means over every other sample.
+        Its halves are the means over every other sample.
         """
         count = samples * nodes
         tile = _tile(count, max(1, TILE // width))
-        present = lambda i: (i < count) & ((half == 0) | ((i // nodes) % 2 == half - 1))
-        used = samples if isinstance(half, int) else jnp.where(half == 0, samples, (samples + 2 - half) // 2)
 
         def block(start: Array) -> tuple[_Sums, Array | None]:
             """The sums over a tile of u and what goes with it, and of its z or slope."""
             indices = start + jnp.arange(tile)
-            here = present(indices)
+            counted = jnp.ones(tile, x.dtype)
+            if not isinstance(version, int):
+                counted = _counted(version, indices // nodes, samples).astype(x.dtype)
+            here = (indices < count) & (counted != 0)
 
             def total(x: Array) -> tuple[Array, tuple[_Sums, Array | None]]:
                 value, w, weight, part = jax.vmap(f, (0, None))(indices, x)
-                value, w = (jnp.where(here, a, 0) for a in (value, w))
+                value, w = (jnp.where(here, a, 0) for a in (value, w * counted))
                 new = jnp.zeros((), x.dtype) if part is None else jnp.sum(w * part)
                 sums = _Sums(jnp.sum(w * value), jnp.sum(jnp.abs(w * value)), new)
                 if weight is None:
@@ -301,7 +304,7 @@ class Picard(AbstractEstimator):
             step = jax.checkpoint(lambda acc, start: (jax.tree.map(jnp.add, acc, block(start)), None))
             nothing = _Sums(*(jnp.zeros((), x.dtype) for _ in _Sums._fields)), jnp.zeros_like(x) if z else None
             sums, _ = jax.lax.scan(step, nothing, jnp.arange(0, count, tile))
-        (u, size, new), part = jax.tree.map(lambda a: a / used, sums)
+        (u, size, new), part = jax.tree.map(lambda a: a / samples, sums)
         zero = jnp.zeros_like(x)
         return _Term(u, part if z and not weighted else zero, part if weighted else zero, size, new, new - u)
 
@@ -357,6 +360,18 @@ def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Ite
     """`count` <= 4 streams of one sample of one level of U_n: one hash each, all of them in one call."""
     first = (i * (n + 1) + level) * 4
     return iter(jax.vmap(jax.random.fold_in, (None, 0))(key, (first + jnp.arange(count)).astype(jnp.uint32)))
+
+
+def _counted(version: Array, sample: Array, samples: int) -> Array:
+    """How many times a sample counts in a version of the mean of all."""
+    first = sample % 2 == 0
+    half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)
+    sign = jnp.where(first == (version == NOISE), 0.5, -0.5)
+    return jnp.select(
+        [version == ORDINARY, version >= NOISE],
+        [jnp.ones_like(half), sign * half],
+        jnp.where(first == (version == FIRST_HALF), half, 0),
+    )
 
 
 class _Sample(NamedTuple):
