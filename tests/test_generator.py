@@ -14,8 +14,8 @@ import pytest
 import scasml
 from helpers import SIGMAS
 from scasml.generator import Generator, Hutchinson
+from scasml.surrogate.callables import Function
 from scasml.surrogates import wrap
-from scasml.surrogates.callables import Function
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -6,6 +6,7 @@ from . import problems, surrogates
 from .correct import correct, refine
 from .correction import Correction
 from .defect import Defect
+from .domain import Ball, Box
 from .errors import ScasmlError, ToleranceError
 from .estimators import Picard
 from .generator import Hutchinson
@@ -16,6 +17,8 @@ from .progress import Progress
 __version__ = _version("scasml")
 
 __all__ = [
+    "Ball",
+    "Box",
     "Correction",
     "Defect",
     "GeometricBrownian",

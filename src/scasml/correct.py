@@ -25,7 +25,7 @@ from .progress import Progress, Report, bar
 from .query import Query, query
 from .safety import kept_share
 from .statistics import LEVEL, half_width
-from .surrogates import wrap
+from .surrogate import wrap
 from .tally import Tally
 
 REPORT_SECONDS = 0.1

@@ -18,7 +18,7 @@ from .coefficients import diffuse_transposed
 from .generator import Generator, Hutchinson
 from .paths import AbstractDynamics
 from .problem import AbstractLaw, Solution
-from .surrogates import AbstractSurrogate, wrap
+from .surrogate import AbstractSurrogate, wrap
 
 
 class Defect(AbstractLaw):

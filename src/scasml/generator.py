@@ -26,7 +26,7 @@ from .errors import whole
 from .paths import AbstractDynamics
 from .problem import AbstractLaw
 from .structure import once_per_structure
-from .surrogates.base import AbstractSurrogate
+from .surrogate.base import AbstractSurrogate
 
 
 class Ito(NamedTuple):
@@ -227,7 +227,8 @@ class Generator(eqx.Module):
 
     A surrogate that exposes a linear first layer, u(t, x) = head(t, W x), is differentiated along the
     columns of W sigma. For a constant sigma min(d, width) directions do:
-    (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly.
+    (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly. While W is trained, Q is held and R = Q^T (W sigma)^T:
+    so is the derivative of R^T R, and no factorisation is differentiated.
     """
 
     surrogate: AbstractSurrogate
@@ -235,6 +236,7 @@ class Generator(eqx.Module):
     dim: int = eqx.field(static=True)
     hutchinson: Hutchinson | None
     fixed: tuple[Coefficient, Coefficient | None] | None  # R and Q, or W sigma and None; of a constant sigma
+    gradient_apart: bool = eqx.field(static=True)  # whether z takes a pass of its own
     route: str = eqx.field(static=True)
 
     def __init__(self, law: AbstractLaw, surrogate: AbstractSurrogate, hutchinson: Hutchinson | None = None):
@@ -242,22 +244,34 @@ class Generator(eqx.Module):
         self.dynamics, self.dim = law.dynamics, law.dim
         self.hutchinson = hutchinson
         self.fixed = None
+        self.gradient_apart = hutchinson is not None
         if (sigma := law.dynamics.constant_diffusion) is not None:
-            self.fixed = _fixed_directions(np.asarray(sigma, np.float64), surrogate, law.dim, hutchinson is None)
+            self.fixed, spans = _fixed_directions(sigma, surrogate, law.dim, hutchinson is None)
+            self.gradient_apart |= not spans
         self.route = "ito" if _has_forward_mode(surrogate, law.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         if self.route == "hessian":
             return self._by_hessian(t, x, key)
         noise, rotation = self._directions(t, x)
-        if self.hutchinson is not None:
-            noise = noise[self._drawn(key)] * np.sqrt(self.dim / self.hutchinson.dims)
-        out = self._by_ito(t, x, noise)
-        if self.hutchinson is not None:
+        drawn = None if self.hutchinson is None else self._drawn(key)
+        out = self._by_ito(t, x, self._thinned(noise, drawn))
+        z = out.noise if rotation is None else rotation @ out.noise
+        if self.surrogate.first_layer is not None and (offset := self.surrogate.offset) is not None:
+            noise = self._thinned(columns(self.dynamics.diffusion(t, x), self.dim), drawn)
+            rest = ito(offset, _clock(t, noise), Ito(x, noise, self.dynamics.drift(t, x)))
+            out = Ito(out.value + rest.value, out.noise, out.drift + rest.drift)
+            z = z if self.gradient_apart else z + rest.noise
+        if self.gradient_apart:
             z = diffuse_transposed(self.dynamics.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x))
-        else:
-            z = out.noise if rotation is None else rotation @ out.noise
         return out.value, z, out.drift
+
+    def _thinned(self, noise: Array, drawn: Array | None) -> Array:
+        """Those columns that were drawn, and larger by what the others are worth."""
+        if drawn is None:
+            return noise
+        assert self.hutchinson is not None
+        return noise[drawn] * np.sqrt(self.dim / self.hutchinson.dims)
 
     def _directions(self, t: Array, x: Array) -> tuple[Array, Array | None]:
         """The columns of sigma as rows, seen through the first layer if there is one; or as many as span them, and Q."""
@@ -275,13 +289,12 @@ class Generator(eqx.Module):
         return jax.random.permutation(key, self.dim)[: self.hutchinson.dims]
 
     def _by_ito(self, t: Array, x: Array, noise: Array) -> Ito:
-        time = Ito(t, jnp.zeros((noise.shape[0],), t.dtype), jnp.ones_like(t))
         drift = self.dynamics.drift(t, x)
         weight = self.surrogate.first_layer
         if weight is None:
-            return ito(self.surrogate, time, Ito(x, noise, drift))
+            return ito(self.surrogate, _clock(t, noise), Ito(x, noise, drift))
         h = weight @ x
-        return ito(self.surrogate.head, time, Ito(h, noise.astype(h.dtype), weight @ drift))
+        return ito(self.surrogate.head, _clock(t, noise), Ito(h, noise.astype(h.dtype), weight @ drift))
 
     def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         """Second derivatives along the columns of sigma by reverse mode alone, for what forward mode cannot follow."""
@@ -300,18 +313,31 @@ class Generator(eqx.Module):
         return value, diffuse_transposed(sigma, gradient), time_derivative + drift + 0.5 * trace
 
 
+def _clock(t: Array, noise: Array) -> Ito:
+    return Ito(t, jnp.zeros((noise.shape[0],), t.dtype), jnp.ones_like(t))
+
+
 def _fixed_directions(
     sigma: Any, surrogate: AbstractSurrogate, dim: int, reduce: bool
-) -> tuple[Coefficient, Coefficient | None]:
-    """The rows to differentiate along, and the rotation that makes z of their derivatives; None if they are z."""
-    directions = (sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (dim,)))).T
-    if (weight := surrogate.first_layer) is None:
-        return directions, None
+) -> tuple[tuple[Coefficient, Coefficient | None], bool]:
+    """The rows to differentiate along, and the rotation that makes z of their derivatives, None if they are z; and whether they do."""
+    weight = surrogate.first_layer
+    is_trained = isinstance(weight, jax.core.Tracer)
+    if not is_trained:
+        sigma = np.asarray(sigma, np.float64)
+    directions = (sigma if np.ndim(sigma) == 2 else np.diag(np.broadcast_to(sigma, (dim,)))).T
+    if weight is None:
+        return (directions, None), True
+    if is_trained:
+        directions = jnp.asarray(directions, weight.dtype) @ weight.T
+        if reduce and directions.shape[1] < dim:
+            return (jax.lax.stop_gradient(jnp.linalg.qr(directions)[0]).T @ directions, None), False
+        return (directions, None), True
     directions = directions @ np.asarray(weight, np.float64).T
     if reduce and directions.shape[1] < dim:
         rotation, triangle = np.linalg.qr(directions)
-        return triangle, rotation
-    return directions, None
+        return (triangle, rotation), True
+    return (directions, None), True
 
 
 @once_per_structure

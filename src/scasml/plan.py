@@ -25,7 +25,7 @@ from .precision import cast, precision
 from .problem import AbstractLaw
 from .roughness import JUMPS, KINKS, Probe, classify, nonlinearity_may_be_rough, terminal_may_be_rough
 from .statistics import Floats
-from .surrogates import AbstractSurrogate
+from .surrogate import AbstractSurrogate
 
 # Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
 PILOT = 2**31

@@ -22,6 +22,7 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
 from .coefficients import real_array
+from .domain import AbstractDomain, require_domain
 from .errors import ArgumentError, ArgumentTypeError, brief, first_line
 from .paths import AbstractDynamics, Gaussian, General
 from .structure import hashable
@@ -103,7 +104,8 @@ class Problem(AbstractLaw):
     `drift` is a scalar, (d,) or a function of (t, x) that gives (d,); `diffusion` a scalar, (d,)
     for a diagonal, (d, d), or a function of (t, x) that gives any of these. `dynamics` takes the place
     of both where the paths are known exactly: `GeometricBrownian` or `OrnsteinUhlenbeck`. `x0` is the
-    state that published values speak of, by default the origin.
+    state that published values speak of, by default the origin. `domain`, a `Box` or a `Ball`, is where answers are
+    wanted, for those who train a surrogate; by default x0 at time 0.
 
     `terminal(x)` and `nonlinearity(t, x, u, z)` are JAX functions of one point; z is sigma^T grad u.
     Leave the nonlinearity out for a linear problem. Every part is evaluated once, abstractly, at
@@ -120,6 +122,8 @@ class Problem(AbstractLaw):
     name: str = eqx.field(static=True)
     reference: Reference | None = eqx.field(static=True)
     x0: NDArray[Any]
+    domain: AbstractDomain | None = eqx.field(static=True)
+    parameters: tuple[tuple[str, Any], ...] | None = eqx.field(static=True)  # of a member of the zoo
 
     def __init__(
         self,
@@ -134,6 +138,7 @@ class Problem(AbstractLaw):
         name: str = "problem",
         reference: Reference | None = None,
         x0: ArrayLike | None = None,
+        domain: AbstractDomain | None = None,
     ):
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
             raise ArgumentTypeError(
@@ -180,6 +185,9 @@ class Problem(AbstractLaw):
             raise ArgumentError(
                 f"x0 must be {self.dim} finite numbers, got {brief(x0)}: pass one state, or leave it out."
             )
+        if domain is not None:
+            require_domain(domain, self.dim)
+        self.domain, self.parameters = domain, None
 
     def terminal(self, x: Array) -> Array:
         return _as_scalar(self.terminal_fn(x), x)

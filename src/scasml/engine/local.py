@@ -25,7 +25,7 @@ from ..estimators.base import AbstractEstimator
 from ..precision import precision
 from ..problem import AbstractLaw
 from ..structure import once_per_structure
-from ..surrogates.base import AbstractSurrogate
+from ..surrogate.base import AbstractSurrogate
 
 F = TypeVar("F", bound=Callable[..., Any])
 CAPACITY = 256

@@ -22,8 +22,14 @@ ROUNDING = 1e-12
 def constructor(build: Callable[Parameters, Problem]) -> Callable[Parameters, Problem]:
     """Remember the problems built: equal parameters, however they are passed, give the very same Problem."""
     # typed: 10.0 is no dimension, yet it hashes like 10.
-    remembered = functools.lru_cache(maxsize=64, typed=True)(build)
     signature = inspect.signature(build)
+
+    @functools.lru_cache(maxsize=64, typed=True)
+    def remembered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Problem:
+        problem = build(*args, **kwargs)
+        # Its birth certificate: a surrogate on disk names the problem it was trained for.
+        object.__setattr__(problem, "parameters", tuple(signature.bind(*args, **kwargs).arguments.items()))
+        return problem
 
     @functools.wraps(build)
     def construct(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Problem:

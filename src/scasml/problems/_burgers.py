@@ -12,6 +12,7 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from ..domain import Box
 from ..errors import ArgumentError
 from ..problem import Problem, Reference
 from ._arguments import ROUNDING, constructor, dimension, positive
@@ -81,6 +82,7 @@ def burgers(
         nonlinearity=_Convection(sigma0, 0.0 if in_paths else speed / sigma0**2),
         terminal=_Terminal(horizon, 1.0),
         name="burgers",
+        domain=Box(-0.5, 0.5),
         reference=Reference(
             _Wave(1.0), ROUNDING, "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)"
         ),

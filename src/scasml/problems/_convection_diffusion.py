@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from ..domain import Box
 from ..problem import Problem, Reference
 from ._arguments import ROUNDING, constructor, dimension
 
@@ -41,5 +42,6 @@ def convection_diffusion(dim: int = 10) -> Problem:
         diffusion=np.sqrt(2.0),
         terminal=_Terminal(HORIZON),
         name="convection_diffusion",
+        domain=Box(0.0, 0.5),
         reference=Reference(_exact, ROUNDING, "exact, u = sum x + t (SCaSML paper)"),
     )

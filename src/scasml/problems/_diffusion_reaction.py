@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from ..domain import Ball
 from ..problem import Problem, Reference
 from ._arguments import ROUNDING, constructor, dimension, positive
 
@@ -65,5 +66,6 @@ def diffusion_reaction(dim: int = 100, frequency: float = 0.1) -> Problem:
         nonlinearity=_Reaction(frequency, rate),
         terminal=_Terminal(frequency),
         name="diffusion_reaction",
+        domain=Ball(1.0),
         reference=Reference(_Oscillation(frequency, rate), ROUNDING, "exact, u = u* (Gobet & Turkedjiev 2017)"),
     )

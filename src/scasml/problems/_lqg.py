@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from ..domain import Ball
 from ..problem import Problem, Reference
 from ._arguments import constructor, dimension, final_time, whole
 from ._log_quadratic import ACCURACY, Chain, Identity, LogQuadratic, chain_coefficients
@@ -55,6 +56,7 @@ def hjb(dim: int = 100, horizon: float = 1.0) -> Problem:
         nonlinearity=_Hamiltonian(),
         terminal=_Terminal(),
         name="hjb",
+        domain=Ball(1.0),
         reference=Reference(LogQuadratic(Identity(dim), horizon), ACCURACY, SOURCE),
     )
 
@@ -79,5 +81,6 @@ def lqg(dim: int = 100, horizon: float = 0.5, seed: int = 0) -> Problem:
         nonlinearity=_Hamiltonian(),
         terminal=_ChainTerminal(c1, c2),
         name="lqg",
+        domain=Ball(1.0),
         reference=Reference(LogQuadratic(Chain(dim, seed), horizon), ACCURACY, SOURCE),
     )

@@ -37,6 +37,10 @@ class Function(AbstractSurrogate):
     def head(self, t: Array, h: Array) -> Array:
         raise AssertionError("a Function exposes no first layer")
 
+    @property
+    def offset(self) -> None:
+        return None
+
 
 class FirstLayer(AbstractSurrogate):
     """An `eqx.nn.MLP` or `eqx.nn.Sequential` of (t, x) joined, cut after its linear first layer."""
@@ -59,3 +63,7 @@ class FirstLayer(AbstractSurrogate):
             h = h + first.bias
         rest = eqx.tree_at(lambda network: network.layers[0], self.network, eqx.nn.Identity())
         return jnp.asarray(rest(h), h.dtype).reshape(())
+
+    @property
+    def offset(self) -> None:
+        return None

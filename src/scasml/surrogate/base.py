@@ -1,6 +1,7 @@
 """What the law of defect needs of a surrogate: one number at one point, differentiable twice in x and once in t."""
 
 import abc
+from collections.abc import Callable
 
 import equinox as eqx
 from jaxtyping import Array
@@ -10,7 +11,8 @@ class AbstractSurrogate(eqx.Module):
     """u(t, x) at one point.
 
     A surrogate whose first layer is linear may say so: with `first_layer` = W of shape (width, d),
-    u(t, x) = head(t, W x), and the residual then costs min(d, width) directions instead of d.
+    u(t, x) = head(t, W x) + offset(t, x), and the residual of the head then costs min(d, width) directions
+    instead of d. The offset is for what is cheap, such as a terminal condition that is built in.
     """
 
     @abc.abstractmethod
@@ -24,4 +26,9 @@ class AbstractSurrogate(eqx.Module):
 
     @abc.abstractmethod
     def head(self, t: Array, h: Array) -> Array:
-        """u(t, x) from h = W x; never called when `first_layer` is None."""
+        """u(t, x) from h = W x, less the offset; never called when `first_layer` is None."""
+
+    @property
+    @abc.abstractmethod
+    def offset(self) -> Callable[[Array, Array], Array] | None:
+        """What is added to the head, a function of (t, x); or None."""

@@ -1,0 +1,59 @@
+"""What our own surrogates share: the problem they were trained for, a record of the training, and a file on disk."""
+
+import abc
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from ..problem import Problem
+from ..surrogate import AbstractSurrogate
+
+
+class AbstractTrained(AbstractSurrogate):
+    """u(t, x) from arrays and an architecture; `build` makes one of what `architecture` and `arrays` give.
+
+    `record` tells of its training, in numbers and words that JSON can hold.
+    """
+
+    kind: ClassVar[str]
+    problem: eqx.AbstractVar[Problem]
+    record: eqx.AbstractVar[tuple[tuple[str, Any], ...]]
+
+    @abc.abstractmethod
+    def architecture(self) -> dict[str, Any]:
+        """What it takes beside the arrays to build it again: numbers, words, lists of them."""
+
+    @abc.abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """Its arrays by name."""
+
+    @classmethod
+    @abc.abstractmethod
+    def build(
+        cls,
+        problem: Problem,
+        architecture: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        record: tuple[tuple[str, Any], ...],
+    ) -> Self:
+        """The same surrogate again; KeyError, TypeError or ValueError if these do not make one."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it as safetensors, for `surrogates.load`."""
+        from .files import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in self.arrays().values())
+        facts = ", ".join(f"{name} {value:.3g}" for name, value in self.record if isinstance(value, int | float))
+        return f"<{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; {facts}>"
+
+
+def evaluated(surrogate: AbstractSurrogate) -> Any:
+    """u at arrays of points, compiled."""
+    return jax.jit(jax.vmap(surrogate))
