@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from .interruption import Interruption
 from .plan import plan
 from .precision import cast, precision
 from .problem import AbstractLaw
-from .progress import Progress, Report, bar
+from .progress import Progress, Report, correction_bar
 from .query import Query, query
 from .safety import kept_share
 from .statistics import LEVEL, half_width
@@ -146,7 +145,7 @@ def refine(
 
 def _answers(asked: Query, began: float) -> Iterator[Correction]:
     run = _Run(asked, began)
-    with _reporting(asked.progress) as report:
+    with correction_bar(asked.progress) as report:
         while True:
             with Interruption() as interruption:
                 run.round(interruption, report)
@@ -154,12 +153,6 @@ def _answers(asked: Query, began: float) -> Iterator[Correction]:
             yield answer
             if run.is_over or interruption.heard:  # also while the answer was made
                 return
-
-
-def _reporting(progress: bool | Report) -> AbstractContextManager[Report | None]:
-    if callable(progress):
-        return nullcontext(progress)
-    return bar("correcting") if progress else nullcontext(None)
 
 
 class _Run:

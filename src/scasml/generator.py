@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PRNGKeyArray
 
@@ -322,7 +323,7 @@ def _fixed_directions(
 ) -> tuple[tuple[Coefficient, Coefficient | None], bool]:
     """The rows to differentiate along, and the rotation that makes z of their derivatives, None if they are z; and whether they do."""
     weight = surrogate.first_layer
-    is_trained = isinstance(weight, jax.core.Tracer)
+    is_trained = isinstance(weight, Tracer)
     if not is_trained:
         sigma = np.asarray(sigma, np.float64)
     directions = (sigma if np.ndim(sigma) == 2 else np.diag(np.broadcast_to(sigma, (dim,)))).T

@@ -21,9 +21,22 @@ class Progress(NamedTuple):
 Report = Callable[[Progress], object]
 
 
+class Training(NamedTuple):
+    """What the `progress` function of a training run is called with, after every chunk of steps."""
+
+    step: int
+    steps: int  # at which it ends, if the residual does not stop falling before
+    loss: float
+    residual: float  # root mean square
+    seconds: float
+
+
+TrainingReport = Callable[[Training], object]
+
+
 @contextmanager
-def bar(text: str) -> Iterator[Report]:
-    """Yields a report that draws."""
+def bar(text: str) -> Iterator[Callable[[float, float | None, str], object]]:
+    """Yields a report that draws: how much is done, of how much if that is known, and words."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -34,12 +47,37 @@ def bar(text: str) -> Iterator[Report]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=None, state="compiling")
 
-        def report(now: Progress) -> None:
-            whole = now.seconds + now.seconds_left
-            known = 0 < whole < float("inf")
-            progress.update(task, completed=now.seconds, total=whole if known else None, state=describe(now))
+        yield lambda done, whole, words: progress.update(task, completed=done, total=whole, state=words)
 
-        yield report
+
+@contextmanager
+def correction_bar(progress: bool | Report) -> Iterator[Report | None]:
+    """The user's own function, a bar, or nothing."""
+    if not isinstance(progress, bool):
+        yield progress
+    elif progress:
+        with bar("correcting") as draw:
+
+            def report(now: Progress) -> None:
+                whole = now.seconds + now.seconds_left
+                draw(now.seconds, whole if 0 < whole < float("inf") else None, describe(now))
+
+            yield report
+    else:
+        yield None
+
+
+@contextmanager
+def training_bar(progress: bool | TrainingReport) -> Iterator[TrainingReport | None]:
+    if not isinstance(progress, bool):
+        yield progress
+    elif progress:
+        with bar("training") as draw:
+            yield lambda now: draw(
+                now.step, now.steps, f"step {now.step} of {now.steps}, loss {now.loss:.2e}, residual {now.residual:.2e}"
+            )
+    else:
+        yield None
 
 
 def describe(now: Progress) -> str:

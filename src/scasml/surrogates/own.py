@@ -5,12 +5,24 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
-import jax
 from jaxtyping import Array
 from numpy.typing import NDArray
 
 from ..problem import Problem
 from ..surrogate import AbstractSurrogate
+
+
+class Record(tuple[tuple[str, Any], ...]):
+    """Pairs of a name and what JSON can hold. All records are equal, so that a model trained again runs through the program compiled for the first."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record)
+
+    def __hash__(self) -> int:
+        return hash(Record)
+
+    def __getitem__(self, name: Any) -> Any:
+        return dict(self)[name]
 
 
 class AbstractTrained(AbstractSurrogate):
@@ -21,7 +33,7 @@ class AbstractTrained(AbstractSurrogate):
 
     kind: ClassVar[str]
     problem: eqx.AbstractVar[Problem]
-    record: eqx.AbstractVar[tuple[tuple[str, Any], ...]]
+    record: eqx.AbstractVar[Record]
 
     @abc.abstractmethod
     def architecture(self) -> dict[str, Any]:
@@ -34,11 +46,7 @@ class AbstractTrained(AbstractSurrogate):
     @classmethod
     @abc.abstractmethod
     def build(
-        cls,
-        problem: Problem,
-        architecture: dict[str, Any],
-        arrays: dict[str, NDArray[Any]],
-        record: tuple[tuple[str, Any], ...],
+        cls, problem: Problem, architecture: dict[str, Any], arrays: dict[str, NDArray[Any]], record: Record
     ) -> Self:
         """The same surrogate again; KeyError, TypeError or ValueError if these do not make one."""
 
@@ -52,8 +60,3 @@ class AbstractTrained(AbstractSurrogate):
         count = sum(leaf.size for leaf in self.arrays().values())
         facts = ", ".join(f"{name} {value:.3g}" for name, value in self.record if isinstance(value, int | float))
         return f"<{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; {facts}>"
-
-
-def evaluated(surrogate: AbstractSurrogate) -> Any:
-    """u at arrays of points, compiled."""
-    return jax.jit(jax.vmap(surrogate))
