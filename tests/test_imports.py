@@ -30,6 +30,7 @@ ORDER = [
     ["correction", "plan", "query"],
     ["tally"],
     ["correct"],
+    ["solve"],
     ["cli"],
     ["__main__"],
     ["__init__"],

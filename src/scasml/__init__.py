@@ -12,7 +12,8 @@ from .estimators import Picard
 from .generator import Hutchinson
 from .paths import GeometricBrownian, OrnsteinUhlenbeck
 from .problem import Problem, Reference
-from .progress import Progress
+from .progress import Progress, Training
+from .solve import solve
 
 __version__ = _version("scasml")
 
@@ -30,8 +31,10 @@ __all__ = [
     "Reference",
     "ScasmlError",
     "ToleranceError",
+    "Training",
     "correct",
     "problems",
     "refine",
+    "solve",
     "surrogates",
 ]

@@ -21,7 +21,8 @@ from .errors import ArgumentError, FileError, first_line
 from .estimators import Picard
 from .generator import Hutchinson
 from .problem import Problem
-from .surrogates import wrap
+from .solve import solve as run_solve
+from .surrogates import load, pinn, wrap
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 # Tables are for reading in a terminal and in a log alike.
@@ -77,22 +78,43 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+Dim = Annotated[int | None, typer.Option(help="Dimension of the problem.")]
+Param = Annotated[list[str] | None, typer.Option(help="A parameter of the problem, as name=value; repeat for more.")]
+Points = Annotated[Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default its x0 at t = 0.")]
+Time = Annotated[float | None, typer.Option(help="One time for all points; the rows are then x1, ..., xd.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write: .csv, .npy or .npz.")]
+Rtol = Annotated[float | None, typer.Option(help="Stop a point at this relative error, bias included.")]
+Atol = Annotated[float | None, typer.Option(help="Stop a point at this absolute error.")]
+Seconds = Annotated[float | None, typer.Option(help="Stop after so long, compilation included.")]
+Replicates = Annotated[
+    int | None, typer.Option(help="Stop after so many independent repeats; with no rule, one second's worth.")
+]
+Levels = Annotated[int, typer.Option(help="Picard levels.")]
+Samples = Annotated[int, typer.Option(help="Base of the sample numbers.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Do not shrink corrections that are hardly larger than their noise.")]
+Diagnose = Annotated[bool, typer.Option("--diagnose", help="Say in plain words what is wrong.")]
+Seed = Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")]
+Dtype = Annotated[str, typer.Option(help="float32 or float64.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
+Preset = Annotated[str, typer.Option(help="default, or paper for the published settings of its four problems.")]
+Steps = Annotated[int | None, typer.Option(help="Steps of training, at most.")]
+
+
 @app.command()
 def correct(
-    problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
-    surrogate: Annotated[str, typer.Option(help="model.py:u, a function u(t, x) of one point, or `none`.")],
-    points: Annotated[
-        Path | None, typer.Option(help="Rows t, x1, ..., xd as .csv or .npy; by default its x0 at t = 0.")
+    problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists, or a surrogate.safetensors.")],
+    surrogate: Annotated[
+        str | None,
+        typer.Option(help="model.py:u, a function u(t, x) of one point; a surrogate.safetensors; or `none`."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write: .csv, .npy or .npz.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension of the problem.")] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(help="A parameter of the problem, as name=value; repeat for more.")
-    ] = None,
-    t: Annotated[float | None, typer.Option(help="One time for all points; the rows are then x1, ..., xd.")] = None,
+    points: Points = None,
+    output: Output = None,
+    dim: Dim = None,
+    param: Param = None,
+    t: Time = None,
     inputs: Annotated[str | None, typer.Option(help='How the model is called: "t, x", "tx" or "xt".')] = None,
-    levels: Annotated[int, typer.Option(help="Picard levels.")] = 2,
-    samples: Annotated[int, typer.Option(help="Base of the sample numbers.")] = 10,
+    levels: Levels = 2,
+    samples: Samples = 10,
     time: Annotated[str, typer.Option(help="full-history or quadrature.")] = "full-history",
     nodes: Annotated[int | None, typer.Option(help="Nodes of the quadrature.")] = None,
     gradient: Annotated[str, typer.Option(help="auto, pathwise, mixed or weights.")] = "auto",
@@ -100,30 +122,19 @@ def correct(
     steps: Annotated[str, typer.Option(help="Steps of such a path, or auto.")] = "auto",
     threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
     hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
-    rtol: Annotated[float | None, typer.Option(help="Stop a point at this relative error, bias included.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Stop a point at this absolute error.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so long, compilation included.")] = None,
-    replicates: Annotated[
-        int | None, typer.Option(help="Stop after so many independent repeats; with no rule, one second's worth.")
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Do not shrink corrections that are hardly larger than their noise.")
-    ] = False,
-    diagnose: Annotated[bool, typer.Option("--diagnose", help="Say in plain words what is wrong.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")] = 0,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    seconds: Seconds = None,
+    replicates: Replicates = None,
+    raw: Raw = False,
+    diagnose: Diagnose = False,
+    seed: Seed = 0,
+    dtype: Dtype = "float32",
+    quiet: Quiet = False,
 ) -> None:
     """Correct a surrogate at the points of a file; write the answers, show the first of them."""
-    law = _problem(problem, dim, param or [])
-    if output is not None:
-        tables.check_writable(output)
-    ts, xs = (
-        (np.zeros(1) if t is None else np.full(1, t), law.x0[None])
-        if points is None
-        else tables.read_points(points, law.dim, t)
-    )
-    model = None if surrogate == "none" else wrap(_load(surrogate), law, inputs=inputs)
+    law, model = _pair(problem, surrogate, dim, param or [], inputs)
+    ts, xs = _points(points, output, law, t)
     answer = run_correct(
         law,
         model,
@@ -149,6 +160,124 @@ def correct(
         dtype=dtype,
         progress=not quiet and sys.stderr.isatty(),
     )
+    _show(answer, output, diagnose)
+
+
+@app.command()
+def train(
+    problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the surrogate: .safetensors.")],
+    dim: Dim = None,
+    param: Param = None,
+    preset: Preset = "default",
+    steps: Steps = None,
+    seconds: Annotated[float | None, typer.Option(help="End after about so long.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of the residual, step by step: .png, .pdf, .svg.")
+    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Go on from this file, and keep the run in it.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes the surrogate, bit for bit.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train a PINN where answers are wanted and where paths from there go."""
+    law = _problem(problem, dim, param or [])
+    tables.check_writable(output, (".safetensors",))
+    if plot is not None:
+        tables.check_writable(plot, (".png", ".pdf", ".svg"), "plot")
+    model = pinn(
+        law,
+        preset=preset,  # type: ignore[arg-type]
+        steps=steps,
+        seconds=seconds,
+        seed=seed,
+        checkpoint=checkpoint,
+        progress=not quiet and sys.stderr.isatty(),
+    )
+    model.save(output)
+    if plot is not None:
+        model.plot().figure.savefig(plot, dpi=150)
+    facts = dict(model.record)
+    why = f" ({facts['stopped']})" if facts["stopped"] else ""
+    typer.echo(
+        f"Trained a pinn of {law.name} {law.dim}d in {facts['seconds']:.1f} s: {facts['steps']} steps{why}, "
+        f"residual {facts['residual']:.2e}."
+    )
+    typer.echo(f"Wrote {output}.")
+
+
+@app.command()
+def solve(
+    problem: Annotated[str, typer.Argument(help="A name that `scasml problems` lists.")],
+    points: Points = None,
+    output: Output = None,
+    dim: Dim = None,
+    param: Param = None,
+    t: Time = None,
+    from_nothing: Annotated[bool, typer.Option("--train", help="Train, even if a surrogate is shipped.")] = False,
+    steps: Steps = None,
+    levels: Levels = 2,
+    samples: Samples = 10,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    seconds: Seconds = None,
+    replicates: Replicates = None,
+    raw: Raw = False,
+    diagnose: Diagnose = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """From nothing: take the surrogate that is shipped for a problem, or train one, and correct it."""
+    law = _problem(problem, dim, param or [])
+    ts, xs = _points(points, output, law, t)
+    answer = run_solve(
+        law,
+        ts,
+        xs,
+        surrogate="pinn" if from_nothing else "auto",
+        training=None if steps is None else {"steps": steps},
+        method=Picard(levels, samples),
+        rtol=rtol,
+        atol=atol,
+        seconds=seconds,
+        replicates=replicates,
+        safe=not raw,
+        seed=seed,
+        progress=not quiet and sys.stderr.isatty(),
+    )
+    _show(answer, output, diagnose)
+    typer.echo(answer.shares() + ".")
+
+
+def _pair(
+    problem: str, surrogate: str | None, dim: int | None, param: list[str], inputs: str | None
+) -> tuple[Problem, Any]:
+    """The problem and its model; a surrogate of ours on disk knows its problem."""
+    if problem.endswith(".safetensors"):
+        if surrogate is not None or dim is not None or param:
+            raise ArgumentError(
+                f"problem is given by the file already, got {problem!r} and more: leave out --surrogate, --dim and --param."
+            )
+        model = load(problem)
+        return model.problem, model
+    law = _problem(problem, dim, param)
+    if surrogate is None:
+        raise ArgumentError("surrogate is missing: pass --surrogate model.py:u, a surrogate.safetensors, or none.")
+    if surrogate == "none":
+        return law, None
+    return law, load(surrogate, law) if surrogate.endswith(".safetensors") else wrap(
+        _load(surrogate), law, inputs=inputs
+    )
+
+
+def _points(points: Path | None, output: Path | None, law: Problem, t: float | None) -> tuple[Any, Any]:
+    if output is not None:
+        tables.check_writable(output)
+    if points is not None:
+        return tables.read_points(points, law.dim, t)
+    return np.full(1, t or 0.0), law.x0[None]
+
+
+def _show(answer: Correction, output: Path | None, diagnose: bool) -> None:
     if output is not None:
         answer.save(output)
     console.print(_answers(answer))

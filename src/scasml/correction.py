@@ -34,6 +34,14 @@ class Round(NamedTuple):
     bias: float
 
 
+class Preparation(NamedTuple):
+    """The surrogate of an answer by `solve`, whether it was "trained" or "loaded", and in how many seconds."""
+
+    surrogate: Any
+    verb: str
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Cost:
     """What the whole answer took. `functions` is the paper's FE, `random_numbers` its RV or RN, summed over points and replicates."""
@@ -87,6 +95,7 @@ class Correction:
     history: tuple[Round, ...]
     levels: tuple[Levels, ...]
     tails: Tails
+    preparation: Preparation | None = None  # of an answer by `solve`
 
     def interval(self, level: float = 0.95, include_bias: bool = True) -> tuple[Any, Any]:
         """The Student t confidence interval about the raw value, widened for a bias of either sign.
@@ -176,7 +185,18 @@ class Correction:
         return plots.convergence(replicates=replicates, median=median, worst=worst, bias=bias, ax=ax)
 
     def __str__(self) -> str:
-        return _one_line(self) if np.ndim(self.value) == 0 else _table(self)
+        text = _one_line(self) if np.ndim(self.value) == 0 else _table(self)
+        return text if self.preparation is None else f"{text}\n{self.shares()}"
+
+    def shares(self) -> str:
+        """What share of the time of `solve` went where."""
+        if (made := self.preparation) is None:
+            return "corrected only"
+        share = 100 * made.seconds / (made.seconds + self.cost.seconds)
+        return (
+            f"{made.verb} a {made.surrogate.kind} in {made.seconds:.1f} s ({share:.0f} %), "
+            f"corrected it in {self.cost.seconds:.1f} s ({100 - share:.0f} %)"
+        )
 
     __repr__ = __str__
 

@@ -1,5 +1,6 @@
 """Pictures of arrays. matplotlib is imported when one is asked for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,15 @@ def convergence(
     ax.set_xlabel("replicates per point")
     ax.set_ylabel("half of the 95 % interval")
     ax.legend(frameon=False)
+    return ax
+
+
+def training(*, residuals: Sequence[float], steps: int, ax: Any = None) -> Any:
+    """The root mean square of the residual over a training run."""
+    ax = _axes(ax, "surrogate.plot()")
+    ax.semilogy(np.linspace(0, steps, len(residuals) + 1)[1:], residuals, color="#4c72b0")
+    ax.set_xlabel("step of training")
+    ax.set_ylabel("residual, root mean square")
     return ax
 
 

@@ -92,17 +92,20 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(
+    path: str | Path, endings: tuple[str, ...] = (".csv", ".npy", ".npz"), argument: str = "output"
+) -> None:
     """Refuse a destination before the work is done, not after."""
-    path = _path("output", path)
-    if path.suffix.lower() not in (".csv", ".npy", ".npz"):
+    path = _path(argument, path)
+    if path.suffix.lower() not in endings:
+        names = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise FileError(
-            f"output: cannot write {str(path)!r}, whose ending is {path.suffix!r}: name a .csv, .npy or .npz file."
+            f"{argument}: cannot write {str(path)!r}, whose ending is {path.suffix!r}: name a {names} file."
         )
     if path.is_dir():
-        raise FileError(f"output: cannot write {str(path)!r}, which is a folder: name a file.")
+        raise FileError(f"{argument}: cannot write {str(path)!r}, which is a folder: name a file.")
     if not path.absolute().parent.is_dir():
-        raise FileError(f"output: there is no folder {str(path.absolute().parent)!r}: make it first.")
+        raise FileError(f"{argument}: there is no folder {str(path.absolute().parent)!r}: make it first.")
 
 
 def write(path: str | Path, columns: Columns) -> None:

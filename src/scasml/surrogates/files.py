@@ -126,7 +126,7 @@ def _compare(known: dict[str, Any], given: dict[str, Any], refuse: Any) -> None:
 
 def write(path: Path, arrays: dict[str, NDArray[Any]], words: dict[str, str]) -> None:
     """Whole or not at all: a kill in the middle leaves the file that was there."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save as serialised
 
     if not path.absolute().parent.is_dir():
         raise FileError(f"path: there is no folder {str(path.absolute().parent)!r}: make it first, or name another.")
@@ -135,7 +135,7 @@ def write(path: Path, arrays: dict[str, NDArray[Any]], words: dict[str, str]) ->
     unfinished = path.with_name(path.name + ".unfinished")
     try:
         contiguous = {name: np.ascontiguousarray(a) if a.ndim else a.copy() for name, a in arrays.items()}
-        save_file(contiguous, unfinished, {"format": FORMAT, **words})
+        unfinished.write_bytes(serialised(contiguous, {"format": FORMAT, **words}))
         os.replace(unfinished, path)
     except OSError as error:
         raise FileError(f"path: writing {str(path)!r} failed with {first_line(error)}: name another file.") from error

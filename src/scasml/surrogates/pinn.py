@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
+from .. import plots
 from ..domain import AbstractDomain, require_domain
 from ..errors import ArgumentError, brief, whole
 from ..generator import Generator, Hutchinson
@@ -58,7 +59,7 @@ class Pinn(AbstractTrained):
 
     @property
     def first_layer(self) -> Array:
-        return self.layers[0].weight[:, 1:] / self.spread
+        return self.layers[0].weight[:, 1:] / self.spread[None]
 
     def head(self, t: Array, h: Array) -> Array:
         first, *inner, last = self.layers
@@ -83,6 +84,10 @@ class Pinn(AbstractTrained):
         for i, layer in enumerate(self.layers):
             named |= {f"weight{i}": layer.weight, f"bias{i}": layer.bias}
         return named
+
+    def plot(self, ax: Any = None) -> Any:
+        """The residual over the steps of training."""
+        return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
 
     @classmethod
     def build(

@@ -1,0 +1,78 @@
+"""solve: no surrogate at hand, so train one, then correct it."""
+
+import time
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import ArrayLike
+
+from . import surrogates
+from .correct import correct
+from .correction import Correction, Preparation
+from .domain import Queries
+from .errors import ArgumentError, brief
+from .problem import Problem
+from .progress import Report
+from .query import query
+from .surrogates import AbstractTrained
+from .surrogates.files import identity, require_problem
+
+TRAINED = {"pinn": surrogates.pinn}
+KINDS = ("auto", *TRAINED)
+
+
+def solve(
+    problem: Problem,
+    t: ArrayLike,
+    x: ArrayLike,
+    *,
+    surrogate: Literal["auto", "pinn"] = "auto",
+    training: dict[str, Any] | None = None,
+    seed: int = 0,
+    progress: bool | Report = False,
+    **options: Any,
+) -> Correction:
+    """The solution of `problem` at (t, x): a surrogate trained where paths from these points go, then corrected.
+
+    - `surrogate`: the kind to train; "auto" takes the one that is shipped for this problem, if there is one, and else a PINN.
+    - `training`: further arguments of `surrogates.pinn`, such as {"steps": 500}.
+    - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training takes at most half
+      of the `seconds`.
+
+    `answer.preparation` says what was trained and how long that took, `answer.surrogate` is what can be saved and used again.
+    """
+    require_problem(problem)
+    if not (isinstance(surrogate, str) and surrogate in KINDS):
+        raise ArgumentError(f"surrogate must be one of {', '.join(KINDS)}, got {brief(surrogate)}: pick one of these.")
+    # Bad input is refused before anything is trained.
+    asked = query(problem, None, t, x, seed=seed, progress=progress if isinstance(progress, bool) else False, **options)
+    began = time.perf_counter()
+    model = shipped(problem) if surrogate == "auto" and training is None else None
+    verb = "loaded"
+    if model is None:
+        verb = "trained"
+        extra: dict[str, Any] = {"domain": Queries(asked.t, asked.x), "seed": seed, **(training or {})}
+        if asked.budget.seconds is not None:
+            extra.setdefault("seconds", asked.budget.seconds / 2)
+        model = TRAINED["pinn" if surrogate == "auto" else surrogate](problem, progress=progress is True, **extra)
+    spent = time.perf_counter() - began
+    if options.get("seconds") is not None:
+        options["seconds"] = max(options["seconds"] - spent, 1e-3)
+    answer = correct(problem, model, t, x, seed=seed, progress=progress, **options)
+    return replace(answer, preparation=Preparation(model, verb, spent))
+
+
+def shipped(problem: Problem) -> AbstractTrained | None:
+    """The surrogate that comes with the library for this very problem."""
+    if problem.parameters is None:
+        return None
+    for entry in files("scasml").joinpath("pretrained").iterdir():
+        path = Path(str(entry))
+        if path.suffix == ".safetensors" and path.stem == f"{problem.name}{problem.dim}":
+            model = surrogates.load(path)
+            if np.array_equal(identity(model.problem)["values"], identity(problem)["values"]):
+                return model
+    return None
