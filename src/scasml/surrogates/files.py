@@ -6,8 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .. import problems
@@ -33,14 +34,10 @@ def require_problem(problem: Any) -> None:
 def identity(problem: Problem) -> dict[str, Any]:
     """What is known of a problem: its name and parameters if it is of the zoo, and a few values of its functions."""
     rng = np.random.default_rng(0)
+    x = problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim)
+    points: Any = (np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim)))
     with precision(np.dtype(np.float32)):
-        t, x = (
-            jnp.asarray(problem.horizon / 3),
-            jnp.asarray(problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim), jnp.float32),
-        )
-        z = jnp.asarray(rng.normal(size=problem.dim), jnp.float32)
-        values = [problem.terminal(x), problem.nonlinearity(t, x, jnp.asarray(0.3), z), *problem.drift(t, x)[:2]]
-        values += list(jnp.ravel(problem.diffusion(t, x))[:2])
+        values = np.concatenate([np.ravel(a)[:2] for a in _functions(problem, *points)])
     return {
         "name": problem.name,
         "parameters": None if problem.parameters is None else dict(problem.parameters),
@@ -48,6 +45,11 @@ def identity(problem: Problem) -> dict[str, Any]:
         "horizon": problem.horizon,
         "values": [float(f"{float(v):.6g}") for v in values],
     }
+
+
+@eqx.filter_jit
+def _functions(problem: Problem, t: Array, x: Array, u: Array, z: Array) -> tuple[Array, ...]:
+    return problem.terminal(x), problem.nonlinearity(t, x, u, z), problem.drift(t, x), problem.diffusion(t, x)
 
 
 def save(surrogate: "AbstractTrained", path: str | Path) -> None:

@@ -250,26 +250,30 @@ def _sizes(dim: int, width: int, depth: int) -> list[int]:
 
 def _start(problem: Problem, settings: Settings, domain: AbstractDomain, seed: int) -> Pinn:
     """An untrained network of Glorot's normal weights. The default one sees every coordinate, and gives the solution, in units of their spread."""
-    sizes = list(itertools.pairwise(_sizes(problem.dim, settings.width, settings.depth)))
-    keys = jax.random.split(jax.random.key(seed), len(sizes))
-    weights = [np.sqrt(2 / (n + m)) * jax.random.normal(k, (m, n)) for k, (n, m) in zip(keys, sizes, strict=True)]
+    rng, sizes = np.random.default_rng([seed, 0]), _sizes(problem.dim, settings.width, settings.depth)
+    weights = [np.sqrt(2 / (n + m)) * rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
     centre, scale, size, draws = np.zeros(problem.dim), np.ones(problem.dim), 1.0, None
     if settings.along_paths > 0:
-        _, x = collocation(problem, domain, jax.random.key(seed), SCALE_POINTS, settings.along_paths)
-        centre, scale = moments(x)
-        size = float(np.std(jax.vmap(problem.terminal)(x))) or 1.0
+        x, g = _sample(problem, domain, jax.random.key(seed), settings.along_paths)
+        centre, scale, size = *moments(x), float(np.std(g)) or 1.0
     if settings.draws:
         draws = jnp.asarray(directions(problem.dim, settings.draws, seed))
-        weights[-1] = jnp.zeros_like(weights[-1])  # it starts from what is built in
+        weights[-1] = np.zeros_like(weights[-1])  # it starts from what is built in
     return Pinn(
         problem=problem,
-        layers=tuple(Layer(w, jnp.zeros(len(w))) for w in weights),
+        layers=tuple(Layer(jnp.asarray(w, jnp.float32), jnp.zeros(len(w), jnp.float32)) for w in weights),
         centre=jnp.asarray(centre, jnp.float32),
         spread=jnp.asarray(scale, jnp.float32),
         size=jnp.asarray(size, jnp.float32),
         draws=draws,
         record=Record(),
     )
+
+
+@eqx.filter_jit
+def _sample(problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, along_paths: float) -> tuple[Array, Array]:
+    _, x = collocation(problem, domain, key, SCALE_POINTS, along_paths)
+    return x, jax.vmap(problem.terminal)(x)
 
 
 def _loss(
