@@ -8,7 +8,7 @@ WORKERS ?= 2
 .PHONY: demo test test-slow bench lint clean
 
 demo: $(VENV)/.installed
-	$(BIN)/scasml correct hjb --dim 100 --surrogate examples/perturbed_hjb.py:u --points examples/points.csv --replicates 32
+	$(BIN)/scasml solve hjb --dim 100 --rtol 1e-3
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -q -n $(WORKERS)

@@ -16,8 +16,8 @@ from scasml.domain import Ball, Box, Queries
 from scasml.errors import ScasmlError
 from scasml.generator import Generator
 from scasml.surrogate.callables import Function
+from scasml.surrogates._pinn import PAPER, Layer
 from scasml.surrogates.collocation import boundary, collocation
-from scasml.surrogates.pinn import PAPER, Layer
 from scasml.surrogates.terminal import Base, directions
 from scasml.surrogates.training import CHUNK, WINDOW, Schedule, train
 

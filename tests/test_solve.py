@@ -63,7 +63,7 @@ def test_it_is_the_two_steps_by_hand(answer):
     ],
 )
 def test_bad_input_before_anything_is_trained(change, words, monkeypatch):
-    monkeypatch.setattr("scasml.surrogates.pinn.train", None)  # calling it would be another error
+    monkeypatch.setattr("scasml.surrogates._pinn.train", None)  # calling it would be another error
     arguments = {"problem": problems.hjb(6), "t": 0.0, "x": np.zeros(6), "replicates": 2} | change
     with pytest.raises(ScasmlError, match=words):
         scasml.solve(**arguments)

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 import scasml
 from scasml import problems, surrogates
 from scasml.errors import ScasmlError
+from scasml.surrogates._pinn import DEFAULT, _start
 from scasml.surrogates.own import Record
-from scasml.surrogates.pinn import DEFAULT, _start
 
 DIM = 4
 

@@ -297,7 +297,7 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline; by default the first two."
+            help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline, surrogates; by default the first two."
         ),
     ] = None,
 ) -> None:

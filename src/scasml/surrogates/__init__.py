@@ -1,9 +1,9 @@
 """Surrogates: those of others, wrapped, and our own, trained and kept on disk."""
 
 from ..surrogate import AbstractSurrogate, wrap
+from ._pinn import Pinn, pinn
 from .files import load
 from .own import AbstractTrained
-from .pinn import Pinn, pinn
 
 KINDS: dict[str, type[AbstractTrained]] = {each.kind: each for each in (Pinn,)}
 
