@@ -15,6 +15,8 @@ The base is the mean of g over a few antithetic draws of Euler's step to T, whic
 Where g may have kinks there is no base, since the residual would miss them, and uh(T, x) = g(x) is fitted in further rows.
 """
 
+import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -65,16 +67,15 @@ class TensorTrain(AbstractTrained):
     def __call__(self, t: Array, x: Array) -> Array:
         here = lambda a: jnp.asarray(a, x.dtype)
         y = ((x if self.frame is None else here(self.frame) @ x) - here(self.centre)) / here(self.scale)
-        matrices = jnp.einsum("im,imab->iab", _hermite(y, self.cores.shape[1]), here(self.cores))
-        # A tree and not a chain: seven products at d = 100, each of many pairs.
-        while len(matrices) > 1:
-            if len(matrices) % 2:
-                matrices = jnp.concatenate([matrices, jnp.eye(matrices.shape[1], dtype=x.dtype)[None]])
-            pairs = matrices.reshape(-1, 2, *matrices.shape[1:])
-            matrices = pairs[:, 0] @ pairs[:, 1]
-        psi = _legendre(t, self.problem.horizon, self.clock.shape[0], len(self.directions) > 0)
-        train = psi.astype(x.dtype) @ here(self.clock) @ matrices[0][:, 0]
-        return train + _base(self.problem, self.directions, t, x) if len(self.directions) else train
+        anchored = len(self.directions) > 0
+        train = _train(
+            jnp.concatenate([t.astype(x.dtype)[None], y]),
+            here(self.clock),
+            here(self.cores),
+            self.problem.horizon,
+            anchored,
+        )
+        return train + _base(self.problem, self.directions, t, x) if anchored else train
 
     @property
     def first_layer(self) -> None:
@@ -182,6 +183,70 @@ def tensor_train(
         directions=directions,
         record=tuple(record.items()),
     )
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _train(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -> Array:
+    """The product of the matrices at v = (t, y). The cores are held: its derivatives are those in v.
+
+    They are written out. The residual engine knows nothing of the train, and would carry d directions through each product;
+    with the Hessian at hand, which costs d^2 r^2, a direction is one row of a matrix product.
+    """
+    return _lefts(_at(v, clock, cores, final, anchored))[1][0]
+
+
+@_train.defjvp
+def _train_jvp(final: float, anchored: bool, at: tuple[Array, ...], along: tuple[Array, ...]) -> tuple[Array, Array]:
+    return _train(*at, final, anchored), _gradient(*at, final, anchored) @ along[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _gradient(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -> Array:
+    matrices, slopes, _ = _jet(lambda v: _at(v, clock, cores, final, anchored), v)
+    return jnp.einsum("ka,kab,kb->k", _lefts(matrices)[0], slopes, _rights(matrices))
+
+
+@_gradient.defjvp
+def _gradient_jvp(final: float, anchored: bool, at: tuple[Array, ...], along: tuple[Array, ...]) -> tuple[Array, Array]:
+    return _gradient(*at, final, anchored), _hessian(*at, final, anchored) @ along[0]
+
+
+def _hessian(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -> Array:
+    """Between coordinates i < j: (left_i C_i') C_i+1 ... C_j-1 (C_j' right_j), all i of one j at a time."""
+    matrices, slopes, curves = _jet(lambda v: _at(v, clock, cores, final, anchored), v)
+    left, right = _lefts(matrices)[0], _rights(matrices)
+    begin = jnp.einsum("ka,kab->kb", left, slopes)
+    end = jnp.einsum("kab,kb->ka", slopes, right)
+
+    def step(open_: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
+        matrix, first, last, unit = at
+        mixed = jnp.sum(open_ * last[:, None], 0)
+        moved = jnp.sum(matrix[:, :, None] * open_[:, None, :], 0)
+        return moved + first[:, None] * unit[None, :], mixed
+
+    start = jnp.zeros((len(matrices[0]), len(v)), v.dtype)
+    mixed = jax.lax.scan(step, start, (matrices, begin, end, jnp.eye(len(v), dtype=v.dtype)))[1]
+    return mixed + mixed.T + jnp.diag(jnp.einsum("ka,kab,kb->k", left, curves, right))
+
+
+def _at(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -> Array:
+    """The d + 1 matrices; that of time has one row that is not 0."""
+    first = _legendre(v[0], final, len(clock), anchored) @ clock
+    rest = jnp.einsum("im,imab->iab", _hermite(v[1:], cores.shape[1]), cores)
+    return jnp.concatenate([jnp.pad(first[None], ((0, len(first) - 1), (0, 0)))[None], rest])
+
+
+def _lefts(matrices: Array) -> tuple[Array, Array]:
+    """What stands left of each matrix, and the whole product: rows that begin at (1, 0, ..., 0)."""
+    begin = jnp.eye(1, matrices.shape[1], dtype=matrices.dtype)[0]
+    end, rows = jax.lax.scan(lambda row, m: (jnp.sum(row[:, None] * m, 0), row), begin, matrices)
+    return rows, end
+
+
+def _rights(matrices: Array) -> Array:
+    begin = jnp.eye(1, matrices.shape[1], dtype=matrices.dtype)[0]
+    step = lambda column, m: (jnp.sum(m * column[None, :], 1), column)
+    return jax.lax.scan(step, begin, matrices, reverse=True)[1]
 
 
 class _Rows(NamedTuple):
@@ -299,7 +364,7 @@ def _first_guess(dim: int, rank: int, degree: int, seed: int) -> list[Floats]:
     spans = lambda k: min(math.log(q) + (k - 1) * math.log(p), (dim - k + 1) * math.log(p))
     ranks = [1, *(rank if math.log(rank) <= spans(k) else round(math.exp(spans(k))) for k in range(1, dim + 1)), 1]
     cores = [np.zeros((1, q, ranks[1]))]
-    for a, b in zip(ranks[1:-1], ranks[2:], strict=True):
+    for a, b in itertools.pairwise(ranks[1:]):
         core = random.standard_normal((a, p, b))
         if b > 1 or a == 1:
             core *= SPREAD / math.sqrt(dim * rank)
@@ -358,9 +423,7 @@ class _Features:
     def rows(self, t: Floats, x: Floats) -> _Rows:
         base, (clock, tick), of_x = jax.tree.map(np.asarray, self.features(t, x))
         value, slope, moved = (list(np.ascontiguousarray(a.transpose(1, 0, 2))) for a in of_x)
-        return _Rows(
-            self.reaction, t, x, base, [clock, *value], [np.zeros_like(clock), *slope], [tick, *moved]
-        )
+        return _Rows(self.reaction, t, x, base, [clock, *value], [np.zeros_like(clock), *slope], [tick, *moved])
 
 
 def _jet(f: Callable[[Array], Array], y: Array) -> tuple[Array, Array, Array]:
@@ -397,8 +460,9 @@ def _base(problem: Problem, directions: Coefficient, t: Array, x: Array) -> Arra
     begun = tau > 1e-10 * problem.horizon  # at T the root has no derivative
     root = jnp.where(begun, jnp.sqrt(jnp.where(begun, tau, 1.0)), 0.0).astype(x.dtype)
     middle, sigma = x + problem.drift(t, x) * tau.astype(x.dtype), problem.diffusion(t, x)
-    both = jnp.asarray(np.concatenate([directions, -np.asarray(directions)]), x.dtype)
-    return jnp.mean(jax.vmap(lambda xi: problem.terminal(middle + root * diffuse(sigma, xi)))(both))
+    xi = jnp.asarray(directions, x.dtype)
+    end = lambda xi: problem.terminal(middle + root * diffuse(sigma, xi))
+    return jnp.mean(jax.vmap(end)(jnp.concatenate([xi, -xi])))
 
 
 def _directions(problem: Problem, key: PRNGKeyArray) -> Floats:
@@ -432,7 +496,9 @@ def _states(
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array]:
         key_start, key_time, key_path = jax.random.split(key, 3)
-        start = (jnp.zeros(()), jnp.asarray(problem.x0)) if domain is None else domain.draw(key_start, problem.dim, final)
+        start = (
+            (jnp.zeros(()), jnp.asarray(problem.x0)) if domain is None else domain.draw(key_start, problem.dim, final)
+        )
         t, x = (a.astype(float) for a in start)
         part = jax.random.uniform(key_time, minval=1e-6) * (1 if anchored else 4 / 3)
         duration = jnp.minimum(part, 1.0) * (final - t)
