@@ -46,7 +46,7 @@ TIME_DEGREE = 7
 EULER_STEPS = 20  # of paths that cannot be drawn exactly
 SPREAD = 0.3  # of the first guess of the cores
 RIDGE = 1e-4  # of the first sweep, in units of the mean eigenvalue; relative to the cores as they are
-CHUNK = 128
+CHUNK = 256
 
 Floats = NDArray[np.float64]
 
@@ -162,7 +162,8 @@ def tensor_train(
             new = features.rows(*at).swept(cores, forward, ridge)
             new_loss = held_out.loss(new)
             if new_loss < loss:
-                cores, loss, ridge, forward = new, new_loss, ridge / 2, not forward
+                ridge *= min(0.5, (new_loss / loss) ** 2)  # as Levenberg and Marquardt have it near a root
+                cores, loss, forward = new, new_loss, not forward
             else:
                 ridge *= 10
     record = {
@@ -418,10 +419,10 @@ class _Features:
             return of_base, (clock, live * tick), (value, live * sigma * slope, live * moved)
 
         self.reaction = jax.jit(jax.vmap(jax.value_and_grad(reaction, (2, 3))))
-        self.features = jax.jit(lambda t, x: jax.lax.map(lambda at: features(*at), (t, x), batch_size=CHUNK))
+        self.features = jax.jit(jax.vmap(features))
 
     def rows(self, t: Floats, x: Floats) -> _Rows:
-        base, (clock, tick), of_x = jax.tree.map(np.asarray, self.features(t, x))
+        base, (clock, tick), of_x = _in_chunks(self.features, t, x)
         value, slope, moved = (list(np.ascontiguousarray(a.transpose(1, 0, 2))) for a in of_x)
         return _Rows(self.reaction, t, x, base, [clock, *value], [np.zeros_like(clock), *slope], [tick, *moved])
 
@@ -504,8 +505,15 @@ def _states(
         duration = jnp.minimum(part, 1.0) * (final - t)
         return jnp.where(part < 1, t + duration, final), law.jump(key_path, t, x, duration, False).x
 
-    t, x = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=1024))(jax.random.split(key, count))
-    return np.asarray(t), np.asarray(x)
+    return _in_chunks(jax.jit(jax.vmap(one)), jax.random.split(key, count))
+
+
+def _in_chunks(function: Callable[..., Any], *arrays: Any) -> Any:
+    """One compilation, and no array larger than it need be: the last chunk is filled up from the beginning."""
+    count = len(arrays[0])
+    chunks = (np.arange(math.ceil(count / CHUNK) * CHUNK) % count).reshape(-1, CHUNK)
+    outs = [jax.tree.map(np.asarray, function(*(a[chunk] for a in arrays))) for chunk in chunks]
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *outs)
 
 
 def _units(h: Floats) -> tuple[Floats, Floats]:
