@@ -163,17 +163,17 @@ class TestTraining:
     def test_a_solution_in_the_format_is_recovered(self, x64, diffusion, kinked):
         """In two dimensions one core may hold all there is to know, and the others need not converge first."""
         problem, exact = polynomial(diffusion, kinked, dim=2)
-        train = tensor_train(problem, rank=8, steps=8, paths=1000)
+        train = tensor_train(problem, rank=8, degree=3, steps=8, paths=1000)
         assert (len(train.directions) == 0) == kinked
         assert error(train, exact) < 1e-8
         if not kinked:
             turned = lambda t, x, u, z: -problem.nonlinearity(t, x, u, z)
             wrong = eqx.tree_at(lambda problem: problem.nonlinearity_fn, problem, turned)
-            assert error(tensor_train(wrong, rank=8, steps=2, paths=1000), exact) > 1e-2
+            assert error(tensor_train(wrong, rank=8, degree=3, steps=2, paths=1000), exact) > 1e-2
 
     def test_learns_what_the_base_does_not_know(self):
         problem, exact = manufactured(DIM)
-        train = tensor_train(problem, steps=6, paths=1500)
+        train = tensor_train(problem, rank=4, degree=3, steps=6, paths=1500)
         empty = eqx.tree_at(lambda train: train.clock, train, np.zeros_like(train.clock))
         assert error(train, exact) < min(0.05, 0.2 * error(empty, exact))
         # By the engine, at fresh states, the residual is as large as the record says, within a factor of two.

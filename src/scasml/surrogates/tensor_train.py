@@ -48,7 +48,7 @@ SPREAD = 0.3  # of the first guess of the cores
 RIDGE = 1e-4  # of the first sweep, in units of the mean eigenvalue; relative to the cores as they are
 CHUNK = 256
 
-Floats = NDArray[np.float64]
+Floats = NDArray[Any]
 
 
 class TensorTrain(AbstractTrained):
@@ -117,10 +117,10 @@ class TensorTrain(AbstractTrained):
 def tensor_train(
     problem: Problem,
     *,
-    rank: int = 4,
-    degree: int = 3,
-    steps: int = 8,
-    paths: int = 8000,
+    rank: int = 3,
+    degree: int = 2,
+    steps: int = 6,
+    paths: int = 6000,
     domain: AbstractDomain | None = None,
     seed: int = 0,
     progress: bool = False,
@@ -134,8 +134,8 @@ def tensor_train(
         raise ArgumentTypeError(
             f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
         )
-    rank = whole("rank", rank, 1, "pass the size of the cores, such as 4")
-    degree = whole("degree", degree, 1, "pass the degree of the polynomials in each coordinate, such as 3")
+    rank = whole("rank", rank, 1, "pass the size of the cores, such as 3")
+    degree = whole("degree", degree, 1, "pass the degree of the polynomials in each coordinate, such as 2")
     steps = whole("steps", steps, 1, "pass the number of sweeps over the cores")
     paths = whole("paths", paths, 1, "pass the number of simulated paths in each sweep")
     seed = whole("seed", seed, 0, "pass the seed of the paths")
@@ -198,7 +198,8 @@ def _train(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -
 
 @_train.defjvp
 def _train_jvp(final: float, anchored: bool, at: tuple[Array, ...], along: tuple[Array, ...]) -> tuple[Array, Array]:
-    return _train(*at, final, anchored), _gradient(*at, final, anchored) @ along[0]
+    v, clock, cores = at
+    return _train(v, clock, cores, final, anchored), _gradient(v, clock, cores, final, anchored) @ along[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
@@ -209,7 +210,8 @@ def _gradient(v: Array, clock: Array, cores: Array, final: float, anchored: bool
 
 @_gradient.defjvp
 def _gradient_jvp(final: float, anchored: bool, at: tuple[Array, ...], along: tuple[Array, ...]) -> tuple[Array, Array]:
-    return _gradient(*at, final, anchored), _hessian(*at, final, anchored) @ along[0]
+    v, clock, cores = at
+    return _gradient(v, clock, cores, final, anchored), _hessian(v, clock, cores, final, anchored) @ along[0]
 
 
 def _hessian(v: Array, clock: Array, cores: Array, final: float, anchored: bool) -> Array:
@@ -409,7 +411,11 @@ class _Features:
 
         def features(t: Array, x: Array) -> Any:
             drift, sigma = problem.drift(t, x), problem.diffusion(t, x)
-            h, drift, sigma = (x, drift, sigma) if frame is None else (frame @ x, frame @ drift, jnp.ones(()))
+            h, drift, sigma = (
+                (x, drift, sigma)
+                if frame is None
+                else (jnp.asarray(frame) @ x, jnp.asarray(frame) @ drift, jnp.ones(()))
+            )
             sigma = jnp.broadcast_to(sigma, x.shape)[:, None]
             value, slope, curve = _jet(lambda h: _hermite((h - centre) / scale, degree + 1), h)
             clock, tick, _ = _jet(lambda t: _legendre(t, final, TIME_DEGREE + 1, anchored), t)
@@ -493,7 +499,10 @@ def _states(
     problem: Problem, domain: AbstractDomain | None, key: PRNGKeyArray, count: int, anchored: bool
 ) -> tuple[Floats, Floats]:
     """Paths from the domain, each at one later time, uniform up to T; without a base a quarter of them at T."""
-    final, law = problem.horizon, problem.dynamics.exact or Stepped(problem.dynamics, "euler", EULER_STEPS)
+    final, law = (
+        problem.horizon,
+        problem.dynamics.exact or Stepped(dynamics=problem.dynamics, scheme="euler", steps=EULER_STEPS),
+    )
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array]:
         key_start, key_time, key_path = jax.random.split(key, 3)
