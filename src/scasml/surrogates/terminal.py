@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..coefficients import diffuse
+from ..coefficients import Coefficient, diffuse
 from ..problem import Problem
 
 
 class Base(eqx.Module):
     problem: Problem
-    draws: Array  # xi, (K, d)
+    draws: Coefficient  # xi, (K, d)
 
     def __call__(self, t: Array, x: Array) -> Array:
         law = self.problem
