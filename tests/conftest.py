@@ -1,5 +1,7 @@
 """Strict JAX for every test and every thread: rank promotion raises."""
 
+import signal
+
 import jax
 import pytest
 
@@ -10,3 +12,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def x64():
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def pythons_handler():
+    """A background shell may have left SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)

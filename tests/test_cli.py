@@ -358,7 +358,7 @@ class TestProcess:
         assert not (here / "cache").exists(), "the user named a folder of his own"
 
     def test_usage(self):
-        done = process("correct", "hjb")
+        done = process("correct")
         assert done.returncode == 2
-        assert "--surrogate" in done.stderr
+        assert "Missing argument" in done.stderr
         assert "Traceback" not in done.stderr

@@ -387,13 +387,6 @@ class TestRefine:
             refine(**options)
 
 
-@pytest.fixture
-def pythons_handler():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
-
-
 def ctrl_c(after, times=1):
     """A `progress` function that presses it once there are more than `after` rows."""
     presses = iter(range(times))

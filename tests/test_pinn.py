@@ -155,6 +155,7 @@ class TestRun:
         assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
         assert not np.array_equal(one.draws, other.draws)
 
+    @pytest.mark.usefixtures("pythons_handler")
     @pytest.mark.parametrize("decay", [False, True])
     def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path, decay):
         """Ctrl-C after the second chunk of six."""

@@ -133,8 +133,10 @@ def correct(
     quiet: Quiet = False,
 ) -> None:
     """Correct a surrogate at the points of a file; write the answers, show the first of them."""
+    if output is not None:
+        tables.check_writable(output)
     law, model = _pair(problem, surrogate, dim, param or [], inputs)
-    ts, xs = _points(points, output, law, t)
+    ts, xs = _points(points, law, t)
     answer = run_correct(
         law,
         model,
@@ -227,8 +229,10 @@ def solve(
     quiet: Quiet = False,
 ) -> None:
     """From nothing: take the surrogate that is shipped for a problem, or train one, and correct it."""
+    if output is not None:
+        tables.check_writable(output)
     law = _problem(problem, dim, param or [])
-    ts, xs = _points(points, output, law, t)
+    ts, xs = _points(points, law, t)
     answer = run_solve(
         law,
         ts,
@@ -269,9 +273,7 @@ def _pair(
     )
 
 
-def _points(points: Path | None, output: Path | None, law: Problem, t: float | None) -> tuple[Any, Any]:
-    if output is not None:
-        tables.check_writable(output)
+def _points(points: Path | None, law: Problem, t: float | None) -> tuple[Any, Any]:
     if points is not None:
         return tables.read_points(points, law.dim, t)
     return np.full(1, t or 0.0), law.x0[None]
