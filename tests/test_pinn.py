@@ -83,11 +83,14 @@ class TestTerminal:
         defect = Defect(small.problem, perturbed(small))
         np.testing.assert_allclose(jax.vmap(defect.terminal)(x), np.zeros(20), atol=1e-6)
 
-    def test_its_residual_stays_finite_to_the_end(self, small):
+    def test_its_residual_is_smooth_to_the_end(self, small):
+        """A time that float32 rounds to T is drawn once in a million: its residual is that from just before."""
         generator = Generator(small.problem, small)
-        for t in (1.0, np.nextafter(np.float32(1), np.float32(0)), 1 - 1e-4):
-            out = generator(jnp.asarray(t, jnp.float32), jnp.ones(12), jax.random.key(0))
-            assert all(np.isfinite(a).all() for a in out)
+        x = 0.1 * jnp.ones(12)
+        before = np.float32(1 - 1e-4), np.float32(1 - 1e-5), np.nextafter(np.float32(1), np.float32(0)), np.float32(1)
+        moved = jax.jit(jax.vmap(lambda t: generator(t, x, jax.random.key(0))[2]))(jnp.asarray(before))
+        laplacian = 2 * 12 / (1 + 0.12)
+        assert np.ptp(moved) < 0.02 * laplacian
 
     @pytest.mark.parametrize(("dim", "count"), [(5, 4), (3, 4), (1, 4)])
     def test_directions(self, dim, count):

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from ..coefficients import Coefficient, diffuse
 from ..problem import Problem
 
+# Of T: what is closer to the end than float32 can tell is as close as this, or u_t would be that of no time left.
+NEAR = 2.0**-20
+
 
 class Base(eqx.Module):
     problem: Problem
@@ -26,13 +29,14 @@ class Base(eqx.Module):
 
     def __call__(self, t: Array, x: Array) -> Array:
         law = self.problem
-        tau = law.horizon - t
-        later = tau > 0
-        root = jnp.where(later, jnp.sqrt(jnp.where(later, tau, 1)), 0)
+        left = jnp.asarray(law.horizon, t.dtype) - t
+        tau = left + jax.lax.stop_gradient(jnp.maximum(NEAR * law.horizon - left, 0))
         middle, sigma = x + law.drift(t, x) * tau, law.diffusion(t, x)
-        one = lambda xi: law.terminal(middle + root * diffuse(sigma, xi))
+        one = lambda xi: law.terminal(middle + jnp.sqrt(tau) * diffuse(sigma, xi))
         draws = jnp.asarray(self.draws, x.dtype)
-        return jnp.mean(jax.vmap(one)(jnp.concatenate([draws, -draws])))
+        value = jnp.mean(jax.vmap(one)(jnp.concatenate([draws, -draws])))
+        # At the end the value is g; the derivatives are those from just before it.
+        return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, law.terminal(x) - value))
 
 
 def directions(dim: int, count: int, seed: int) -> NDArray[Any]:
