@@ -115,9 +115,7 @@ SHAPES = ["scalar", "diagonal", "full"]
 @pytest.mark.parametrize(
     ("dim", "shape"),
     [
-        pytest.param(
-            dim, shape, marks=[] if (dim, shape) in ((1, "scalar"), (3, "full"), (20, "diagonal")) else pytest.mark.slow
-        )
+        pytest.param(dim, shape, marks=[] if (dim, shape) in ((1, "scalar"), (3, "full")) else pytest.mark.slow)
         for dim in (1, 3, 20)
         for shape in SHAPES
     ],

@@ -52,7 +52,7 @@ class TestLiteral:
         np.testing.assert_allclose(got_z, z, rtol=1e-9, atol=1e-11)
         return log, method.cost(problem)
 
-    @pytest.mark.parametrize("time", TIME)
+    @pytest.mark.parametrize("time", ["full-history", pytest.param("quadrature", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("gradient", ["pathwise", "weights"])
     @pytest.mark.parametrize("with_surrogate", [False, True])
     @pytest.mark.parametrize(("n", "samples"), [(1, 3), (2, 2)])

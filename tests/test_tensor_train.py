@@ -157,8 +157,11 @@ def plain_product():
 class TestTraining:
     @pytest.mark.parametrize(
         ("diffusion", "kinked"),
-        [(0.8, False), ([0.5, 0.8], True), (np.eye(2) + np.tri(2, k=-1) / 3, False)],
-        ids=["scalar", "diagonal, no base", "matrix"],
+        [
+            pytest.param(0.8, False, id="scalar", marks=pytest.mark.slow),
+            pytest.param([0.5, 0.8], True, id="diagonal, no base"),
+            pytest.param(np.eye(2) + np.tri(2, k=-1) / 3, False, id="matrix"),
+        ],
     )
     def test_a_solution_in_the_format_is_recovered(self, x64, diffusion, kinked):
         """In two dimensions one core may hold all there is to know, and the others need not converge first."""
