@@ -78,6 +78,18 @@ class TestTerminal:
         end = jnp.asarray(small.problem.horizon)
         np.testing.assert_allclose(jax.vmap(lambda x: base(end, x))(x), jax.vmap(small.problem.terminal)(x), rtol=3e-7)
 
+    def test_the_base_is_closer_than_g(self):
+        """HJB in 100 dimensions, in the ball of its domain at time 0."""
+        problem = problems.hjb(100)
+        x = np.asarray(
+            jax.vmap(lambda key: problem.domain.draw(key, 100, 1.0)[1])(jax.random.split(jax.random.key(0), 50))
+        )
+        base = Base(problem, directions(100, 4, 0))
+        exact = problem.exact(np.zeros(50), x)
+        off = lambda u: np.linalg.norm(np.asarray(u) - exact) / np.linalg.norm(exact)
+        assert off(jax.vmap(problem.terminal)(x)) > 0.9
+        assert off(jax.jit(jax.vmap(lambda x: base(jnp.zeros(()), x)))(x)) < 0.04
+
     def test_the_terminal_defect_is_zero(self, small):
         x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)), jnp.float32)
         defect = Defect(small.problem, perturbed(small))
@@ -159,20 +171,21 @@ class TestRun:
         assert not np.array_equal(one.draws, other.draws)
 
     @pytest.mark.usefixtures("pythons_handler")
-    @pytest.mark.parametrize("decay", [False, True])
-    def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path, decay):
-        """Ctrl-C after the second chunk of six."""
+    @pytest.mark.parametrize(("decay", "after"), [(False, 2), (True, 2), (True, 5)])
+    def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path, decay, after):
+        """Ctrl-C after the second chunk of six, or the fifth, when the rate is going down already."""
         loss = lambda p, key: (jnp.sum((p - jax.random.normal(key, (3,))) ** 2), jnp.sum(p**2) + 1)
         schedule = Schedule(6 * CHUNK, 1e-2, (0.9, 0.99), decay)
         run = lambda path, report=False: train(jnp.ones(3), loss, schedule, 5, path, {"of": 1}, report)
         whole = run(None)
         path = tmp_path / "run.safetensors"
-        stop = lambda now: os.kill(os.getpid(), signal.SIGINT) if now.step == 2 * CHUNK else None
+        stop = lambda now: os.kill(os.getpid(), signal.SIGINT) if now.step == after * CHUNK else None
         first = run(path, stop)
         assert first.stopped == "interrupted"
         assert first.step < whole.step
         second = run(path)
         assert (second.step, second.losses, second.residuals) == (whole.step, whole.losses, whole.residuals)
+        assert second.stopped == whole.stopped
         for a, b in zip(jax.tree.leaves(second.moments), jax.tree.leaves(whole.moments), strict=True):
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(second.parameters, whole.parameters)
@@ -247,6 +260,7 @@ class TestBadInput:
             ({"rate": 0}, "rate must be a positive number, got 0"),
             ({"rate": float("nan")}, "rate must be a positive number"),
             ({"seconds": -1}, "seconds must be a positive number, got -1"),
+            ({"domain": 0}, "domain must be a scasml.Box or a scasml.Ball, got 0"),
             ({"domain": 3}, "domain must be a scasml.Box or a scasml.Ball, got 3"),
             ({"domain": Box((0.0, 0.0), (1.0, 1.0))}, "domain must have 1 or 3 bounds, got 2"),
             ({"seed": -1}, "seed must be at least 0"),

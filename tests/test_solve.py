@@ -92,3 +92,4 @@ def test_shipped(problem):
 def test_nothing_is_shipped_for_others():
     assert shipped(problems.hjb(99)) is None
     assert shipped(problems.burgers(20, sigma0=1.0)) is None
+    assert shipped(problems.hjb(100, horizon=2.0)) is None

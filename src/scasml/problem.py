@@ -224,11 +224,16 @@ class Problem(AbstractLaw):
         return values if batch else values[()]
 
 
-def require_law(problem: Any) -> None:
-    if not isinstance(problem, AbstractLaw):
+def require_law(problem: Any, kind: type[AbstractLaw] = AbstractLaw) -> None:
+    if not isinstance(problem, kind):
         raise ArgumentTypeError(
             f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
         )
+
+
+def require_problem(problem: Any) -> None:
+    """Not any law: a surrogate is trained where a Problem says that answers are wanted."""
+    require_law(problem, Problem)
 
 
 def check_scalar_function(argument: str, signature: str, function: Callable[..., Any], *inputs: Any) -> None:

@@ -6,7 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from jaxtyping import ArrayLike
 
 from . import surrogates
@@ -14,11 +13,10 @@ from .correct import correct
 from .correction import Correction, Preparation
 from .domain import Queries
 from .errors import ArgumentError, brief
-from .problem import Problem
+from .problem import Problem, require_problem
 from .progress import Report
 from .query import query
 from .surrogates import AbstractTrained
-from .surrogates.files import identity, require_problem
 
 TRAINED = {"pinn": surrogates.pinn}
 KINDS = ("auto", *TRAINED)
@@ -42,7 +40,7 @@ def solve(
     - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training takes at most half
       of the `seconds`.
 
-    `answer.preparation` says what was trained and how long that took, `answer.surrogate` is what can be saved and used again.
+    `answer.preparation` says what was trained and how long that took; its `surrogate` can be saved and used again.
     """
     require_problem(problem)
     if not (isinstance(surrogate, str) and surrogate in KINDS):
@@ -69,10 +67,6 @@ def shipped(problem: Problem) -> AbstractTrained | None:
     """The surrogate that comes with the library for this very problem."""
     if problem.parameters is None:
         return None
-    for entry in files("scasml").joinpath("pretrained").iterdir():
-        path = Path(str(entry))
-        if path.suffix == ".safetensors" and path.stem == f"{problem.name}{problem.dim}":
-            model = surrogates.load(path)
-            if np.array_equal(identity(model.problem)["values"], identity(problem)["values"]):
-                return model
-    return None
+    path = Path(str(files("scasml").joinpath("pretrained", f"{problem.name}{problem.dim}.safetensors")))
+    model = surrogates.load(path) if path.is_file() else None
+    return model if model is not None and model.problem.parameters == problem.parameters else None

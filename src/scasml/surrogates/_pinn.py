@@ -20,11 +20,11 @@ from ..domain import AbstractDomain, require_domain
 from ..errors import ArgumentError, brief, whole
 from ..generator import Generator, Hutchinson
 from ..precision import precision
-from ..problem import Problem
+from ..problem import Problem, require_problem
 from ..progress import TrainingReport
 from ..roughness import terminal_may_be_rough
 from .collocation import boundary, collocation, domain_of, moments
-from .files import identity, require_problem
+from .files import identity
 from .own import AbstractTrained, Record
 from .terminal import Base, directions
 from .training import Schedule, train
@@ -178,7 +178,7 @@ def pinn(
     settings = _settings(problem, preset, terminal, steps, interior, width, depth, rate)
     if seconds is not None:
         seconds = _positive("seconds", seconds, "pass how long to train")
-    domain = domain or domain_of(problem)
+    domain = domain_of(problem) if domain is None else domain
     require_domain(domain, problem.dim)
     seed = whole("seed", seed, 0, "pass a number to draw from")
     began, cpu = time.perf_counter(), time.process_time()

@@ -19,7 +19,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 
 from ..coefficients import Coefficient
 from ..domain import AbstractDomain, require_domain
-from ..errors import ArgumentError, missing_extra, whole
+from ..errors import ArgumentError, whole
 from ..generator import Generator
 from ..precision import precision
-from ..problem import Problem
+from ..problem import Problem, require_problem
+from ..progress import Training, TrainingReport, training_bar
 from ..roughness import terminal_may_be_rough
 from ..surrogate import wrap
 from .collocation import domain_of, paths_of
-from .files import require_problem
 from .own import AbstractTrained, Record
 from .terminal import Base, directions
 
@@ -123,7 +123,7 @@ def tensor_train(
     paths: int = 6000,
     domain: AbstractDomain | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | TrainingReport = False,
 ) -> TensorTrain:
     """Train a tensor train of `rank` in polynomials of `degree` on the residual of the PDE.
 
@@ -136,7 +136,7 @@ def tensor_train(
     steps = whole("steps", steps, 1, "pass the number of sweeps over the cores")
     paths = whole("paths", paths, 1, "pass the number of simulated paths in each sweep")
     seed = whole("seed", seed, 0, "pass the seed of the paths")
-    domain = domain or domain_of(problem)
+    domain = domain_of(problem) if domain is None else domain
     require_domain(domain, problem.dim)
     began, cpu_began = time.perf_counter(), time.process_time()
     with precision(np.dtype(np.float64)):
@@ -153,14 +153,17 @@ def tensor_train(
             raise ArgumentError(
                 f"problem must have a finite g and F where paths go, got a residual of {loss}: pass another domain."
             )
-        for at in _watched(list(batches), progress):
-            new = features.rows(*at).swept(cores, forward, ridge)
-            new_loss = held_out.loss(new)
-            if new_loss < WORTH * loss:
-                ridge *= min(0.5, (new_loss / loss) ** 2)  # as Levenberg and Marquardt have it near a root
-                cores, loss, forward = new, new_loss, not forward
-            else:
-                ridge *= 10
+        with training_bar(progress) as report:
+            for sweep, at in enumerate(batches, 1):
+                new = features.rows(*at).swept(cores, forward, ridge)
+                new_loss = held_out.loss(new)
+                if new_loss < WORTH * loss:
+                    ridge *= min(0.5, (new_loss / loss) ** 2)  # as Levenberg and Marquardt have it near a root
+                    cores, loss, forward = new, new_loss, not forward
+                else:
+                    ridge *= 10
+                if report is not None:
+                    report(Training(sweep, steps, loss**2, loss, time.perf_counter() - began))
     record = {
         "rank": rank,
         "degree": degree,
@@ -498,14 +501,3 @@ def _in_chunks(function: Callable[..., Any], *arrays: Any) -> Any:
 def _units(h: Floats) -> tuple[Floats, Floats]:
     centre = np.mean(h, 0)
     return centre, np.max(np.abs(h - centre), 0) / REACH
-
-
-def _watched(batches: list[Any], progress: bool) -> Iterable[Any]:
-    if not progress:
-        return batches
-    try:
-        from rich.console import Console
-        from rich.progress import track
-    except ImportError as error:
-        raise missing_extra("rich", "cli", "progress=True") from error
-    return track(batches, "tensor train", console=Console(stderr=True), transient=True)

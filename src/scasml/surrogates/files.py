@@ -4,7 +4,7 @@ import json
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -12,23 +12,14 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .. import problems
-from ..errors import ArgumentTypeError, FileError, brief, first_line
+from ..errors import FileError, brief, first_line
 from ..precision import precision
-from ..problem import Problem
-
-if TYPE_CHECKING:
-    from .own import AbstractTrained
+from ..problem import Problem, require_problem
+from .own import AbstractTrained, Record
 
 FORMAT = "scasml 1"
 # Of the numbers that tell two problems apart, computed on another machine.
 SAME = 1e-4
-
-
-def require_problem(problem: Any) -> None:
-    if not isinstance(problem, Problem):
-        raise ArgumentTypeError(
-            f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
-        )
 
 
 def identity(problem: Problem) -> dict[str, Any]:
@@ -52,7 +43,7 @@ def _functions(problem: Problem, t: Array, x: Array, u: Array, z: Array) -> tupl
     return problem.terminal(x), problem.nonlinearity(t, x, u, z), problem.drift(t, x), problem.diffusion(t, x)
 
 
-def save(surrogate: "AbstractTrained", path: str | Path) -> None:
+def save(surrogate: AbstractTrained, path: str | Path) -> None:
     words = {
         "kind": surrogate.kind,
         "architecture": json.dumps(surrogate.architecture()),
@@ -63,7 +54,7 @@ def save(surrogate: "AbstractTrained", path: str | Path) -> None:
     write(Path(path), {name: np.asarray(a) for name, a in surrogate.arrays().items()}, words)
 
 
-def load(path: str | Path, problem: Problem | None = None) -> "AbstractTrained":
+def load(path: str | Path, problem: Problem | None = None) -> AbstractTrained:
     """The surrogate that `surrogate.save(path)` wrote.
 
     A problem of the zoo is built again from its parameters; for one of your own pass it as `problem`.
@@ -86,8 +77,6 @@ def load(path: str | Path, problem: Problem | None = None) -> "AbstractTrained":
         problem = _rebuilt(*wanted, refuse)
     require_problem(problem)
     _compare(known, identity(problem), refuse)
-    from .own import Record
-
     try:
         return KINDS[kind].build(problem, architecture, arrays, Record((str(k), v) for k, v in record))
     except (KeyError, TypeError, ValueError) as error:

@@ -124,10 +124,10 @@ def train(
             if path is not None and now - saved > SAVE_EVERY:
                 _keep(run, path, identity)
                 saved = now
-    if run.step < run.end and not run.stopped:
-        run.stopped = "interrupted"
     if path is not None:
         _keep(run, path, identity)
+    if run.step < run.end and interruption.heard:
+        run.stopped = "interrupted"
     return run
 
 
@@ -152,6 +152,4 @@ def _resume(run: Run, path: Path, identity: dict[str, Any]) -> Run:
     run.parameters, run.moments = jax.tree.unflatten(tree, restored)
     for name, value in json.loads(words["state"]).items():
         setattr(run, name, value)
-    if run.stopped == "interrupted":
-        run.stopped = ""
     return run
