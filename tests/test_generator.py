@@ -112,7 +112,7 @@ class TestNetworks:
         ]
         assert check(law(), eqx.nn.Sequential(layers), inputs="tx").fixed[0].shape[0] == 3
         behind = eqx.nn.Sequential([eqx.nn.Lambda(jnp.sin), *layers])
-        assert check(law(), behind, inputs="xt").fixed[0].shape[0] == DIM
+        assert check(law(), behind, inputs="xt").fixed is None
 
     def test_residual(self):
         class Residual(eqx.Module):
@@ -258,7 +258,29 @@ def stopped(t, x):
     return jnp.sum(jax.lax.stop_gradient(x) * x**2) + t * jnp.clip(x, -0.5, 0.5) @ x
 
 
+def places(t, x):
+    """Functions of one coordinate at a time, over many points at once, and sums over either axis."""
+    points = np.linspace(-0.5, 0.7, 3 * DIM).reshape(3, DIM)
+    at = jnp.sqrt(1 + t) * points + x[None]
+    turned = jnp.squeeze(jnp.expand_dims(jnp.sin(at).T, 1), 1)
+    chosen = jnp.where(turned > 0.2, turned * turned, jnp.maximum(turned, -t) / (2 + turned))
+    sums = jnp.sum(chosen, 1) * x + jnp.sum(jnp.cos(at), 0)
+    return (
+        jnp.log1p(jnp.sum(at**2, 1)) @ np.arange(3.0)
+        + sums @ sums
+        + jnp.sum(chosen) * (points @ x)[0]
+        + jnp.sum(jnp.tanh(at)) ** 2
+    )
+
+
+def chain(t, x):
+    """Neighbours: where a noise is no longer of one coordinate alone."""
+    return jnp.log1p(jnp.sum(jnp.square(x[:-1] - x[1:]) + 0.3 * jnp.square(x[1:]) * t)) * jnp.sum(x[:, None] * x[None])
+
+
 FUNCTIONS = {
+    "places": places,
+    "chain": chain,
     "elementwise": elementwise,
     "shapes": shapes,
     "integers": integers,
@@ -292,13 +314,21 @@ FUNCTIONS = {
 
 
 class TestFunctions:
+    @pytest.mark.parametrize("sigma", ["full", "diagonal"])
     @pytest.mark.parametrize("name", FUNCTIONS)
-    def test_against_the_hessian(self, name):
-        check(law(), FUNCTIONS[name])
+    def test_against_the_hessian(self, name, sigma):
+        """With a full sigma the noise is written out from the start, with a diagonal one every coordinate has its own."""
+        check(law(SIGMA[sigma]), FUNCTIONS[name])
 
-    @pytest.mark.parametrize("sigma", ["scalar", "diagonal"])
-    def test_other_diffusions(self, sigma):
-        check(law(SIGMA[sigma], 0.3), FUNCTIONS["products"])
+    def test_a_number_for_sigma(self):
+        check(law(SIGMA["scalar"], 0.3), FUNCTIONS["products"])
+
+    @pytest.mark.parametrize("sigma", ["scalar", "full"])
+    def test_one_dimension(self, sigma):
+        """An axis of length 1 may be an axis of coordinates, or one to be broadcast along."""
+        problem = law(0.7 if sigma == "scalar" else np.array([[0.7]]), 0.3, dim=1)
+        model = lambda t, x: jnp.sum(jnp.broadcast_to(jnp.sin(x), (3,)) * np.arange(3.0) * t) + jnp.sum(x) ** 3
+        check(problem, model, x=np.array([0.4]))
 
     def test_while_loop(self):
         """The engine follows what reverse mode, and so `wrap`, cannot. The number of steps depends on the input: here it is 2."""
@@ -338,6 +368,33 @@ def closed(t, x):
 
 def opened(t, x):
     return jnp.sum(jnp.sin(x) * x[::-1]) * jnp.cos(t) + t * jnp.sum(x**3)
+
+
+class TestOwnNoise:
+    def test_no_square_of_d_before_the_sum(self):
+        """log(1 + |x|^2) at eight points, in 50 dimensions: not an array of 50 x 50 numbers anywhere."""
+        problem = law(0.7, 0.1, dim=50)
+        points = np.random.default_rng(0).normal(size=(8, 50))
+        model = lambda t, x: jnp.sum(jnp.log1p(jnp.sum((x[None] + jnp.sqrt(t) * points) ** 2, 1)))
+        largest = lambda problem: max(
+            v.aval.size for v in outputs(jax.make_jaxpr(engine(problem, model))(T, np.zeros(50)).jaxpr)
+        )
+        assert largest(problem) == 8 * 50
+        assert largest(law(0.7 * np.eye(50), 0.1, dim=50)) == 8 * 50 * 50
+
+
+def engine(problem, model):
+    generator = Generator(problem, wrap(model, problem))
+    return lambda t, x: generator(t, x, KEY)
+
+
+def outputs(jaxpr):
+    """Of every equation, inner programs included."""
+    for equation in jaxpr.eqns:
+        yield from equation.outvars
+        for inner in equation.params.values():
+            if hasattr(inner, "jaxpr"):
+                yield from outputs(inner.jaxpr)
 
 
 class TestReverseOnly:

@@ -19,7 +19,7 @@ ORDER = [
     ["coefficients"],
     ["paths", "domain"],
     ["problem"],
-    ["problems", "surrogate", "roughness"],
+    ["problems", "surrogate", "roughness", "ito"],
     ["generator"],
     ["defect"],
     ["times"],

@@ -99,8 +99,8 @@ class TestWrap:
         network = make()
         surrogate = wrap(network, PROBLEM, inputs=inputs)
         assert isinstance(surrogate, AbstractSurrogate)
-        assert surrogate.first_layer.shape[1] == DIM
-        by_head = lambda t, x: surrogate.head(t, surrogate.first_layer @ x)
+        assert surrogate.form.weight.shape[1] == DIM
+        by_head = lambda t, x: surrogate.form.head(t, surrogate.form.weight @ x)
         got, cut, want = jax.jit(lambda t, x, v: (surrogate(t, x), by_head(t, x), network(v)))(T, X, JOINED[inputs])
         assert got.shape == ()
         np.testing.assert_allclose([got, cut], np.full(2, want), rtol=2e-6)
@@ -122,7 +122,7 @@ class TestWrap:
     )
     def test_one_vector(self, model, inputs):
         surrogate = wrap(model, PROBLEM, inputs=inputs)
-        assert surrogate.first_layer is None
+        assert surrogate.form is None
         check_value(surrogate, model(jnp.asarray(JOINED[inputs])))
 
     def test_one_number_in_an_array(self):

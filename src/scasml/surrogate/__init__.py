@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..errors import ArgumentError, ArgumentTypeError, brief, first_line
 from ..problem import AbstractLaw, check_scalar_function, require_law
 from ..structure import hashable, once_per_structure
-from .base import AbstractSurrogate as AbstractSurrogate
+from .base import AbstractSurrogate, ClosedForm, Derivatives, Layered
 from .callables import FirstLayer, Function, evaluate
 
 _INPUTS = ("t, x", "tx", "xt")
@@ -64,4 +64,4 @@ def _check(model: Any, how: str, dim: int) -> None:
         ) from error
 
 
-__all__ = ["AbstractSurrogate", "wrap"]
+__all__ = ["AbstractSurrogate", "ClosedForm", "Derivatives", "Layered", "wrap"]

@@ -2,18 +2,43 @@
 
 import abc
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array
 
+Scalar = Callable[[Array, Array], Array]
+
+
+class Layered(NamedTuple):
+    """u(t, x) = head(t, W x) + offset(t, x), W of shape (width, d): the residual of the head costs min(d, width) directions, not d.
+
+    The offset is for what is cheap, such as a terminal condition that is built in.
+    """
+
+    weight: Array
+    head: Scalar
+    offset: Scalar | None = None
+
+
+class Derivatives(NamedTuple):
+    """Of u at a point; `curvature` is the diagonal of its Hessian."""
+
+    u: Array
+    u_t: Array
+    gradient: Array
+    curvature: Array
+
+
+class ClosedForm(NamedTuple):
+    """u(t, x) less the offset, with derivatives that need not be traced; for a sigma that is a number or a diagonal."""
+
+    derivatives: Callable[[Array, Array], Derivatives]
+    offset: Scalar | None = None
+
 
 class AbstractSurrogate(eqx.Module):
-    """u(t, x) at one point.
-
-    A surrogate whose first layer is linear may say so: with `first_layer` = W of shape (width, d),
-    u(t, x) = head(t, W x) + offset(t, x), and the residual of the head then costs min(d, width) directions
-    instead of d. The offset is for what is cheap, such as a terminal condition that is built in.
-    """
+    """u(t, x) at one point. A surrogate may say of what `form` it is; its residual is then cheaper."""
 
     @abc.abstractmethod
     def __call__(self, t: Array, x: Array) -> Array:
@@ -21,14 +46,5 @@ class AbstractSurrogate(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def first_layer(self) -> Array | None:
-        """W, or None."""
-
-    @abc.abstractmethod
-    def head(self, t: Array, h: Array) -> Array:
-        """u(t, x) from h = W x, less the offset; never called when `first_layer` is None."""
-
-    @property
-    @abc.abstractmethod
-    def offset(self) -> Callable[[Array, Array], Array] | None:
-        """What is added to the head, a function of (t, x); or None."""
+    def form(self) -> Layered | ClosedForm | None:
+        """What is known of its inside; None for nothing."""

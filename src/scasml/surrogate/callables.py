@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .base import AbstractSurrogate
+from .base import AbstractSurrogate, Layered
 
 
 def evaluate(model: Callable[..., Any], inputs: str, t: Array, x: Array) -> Any:
@@ -31,14 +31,7 @@ class Function(AbstractSurrogate):
         return jnp.asarray(evaluate(self.model, self.inputs, t, x), x.dtype).reshape(())
 
     @property
-    def first_layer(self) -> None:
-        return None
-
-    def head(self, t: Array, h: Array) -> Array:
-        raise AssertionError("a Function exposes no first layer")
-
-    @property
-    def offset(self) -> None:
+    def form(self) -> None:
         return None
 
 
@@ -49,21 +42,21 @@ class FirstLayer(AbstractSurrogate):
     time_first: bool = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
-        return self.head(t, self.first_layer @ x)
+        return self._head(t, self._weight @ x)
 
     @property
-    def first_layer(self) -> Array:
+    def form(self) -> Layered:
+        return Layered(self._weight, self._head)
+
+    @property
+    def _weight(self) -> Array:
         weight = self.network.layers[0].weight
         return weight[:, 1:] if self.time_first else weight[:, :-1]
 
-    def head(self, t: Array, h: Array) -> Array:
+    def _head(self, t: Array, h: Array) -> Array:
         first = self.network.layers[0]
         h = h + first.weight[:, 0 if self.time_first else -1] * t
         if first.bias is not None:
             h = h + first.bias
         rest = eqx.tree_at(lambda network: network.layers[0], self.network, eqx.nn.Identity())
         return jnp.asarray(rest(h), h.dtype).reshape(())
-
-    @property
-    def offset(self) -> None:
-        return None

@@ -23,6 +23,7 @@ from ..precision import precision
 from ..problem import Problem, require_problem
 from ..progress import TrainingReport
 from ..roughness import terminal_may_be_rough
+from ..surrogate import Layered
 from .collocation import boundary, collocation, domain_of, moments
 from .files import identity
 from .own import AbstractTrained, Record
@@ -54,25 +55,25 @@ class Pinn(AbstractTrained):
     record: Record = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
-        value = self.head(t, self.first_layer.astype(x.dtype) @ x)
-        return value if (offset := self.offset) is None else value + offset(t, x)
+        value = self._head(t, self._weight.astype(x.dtype) @ x)
+        return value if self.draws is None else value + Base(self.problem, self.draws)(t, x)
 
     @property
-    def first_layer(self) -> Array:
+    def form(self) -> Layered:
+        return Layered(self._weight, self._head, None if self.draws is None else Base(self.problem, self.draws))
+
+    @property
+    def _weight(self) -> Array:
         return self.layers[0].weight[:, 1:] / self.spread[None]
 
-    def head(self, t: Array, h: Array) -> Array:
+    def _head(self, t: Array, h: Array) -> Array:
         first, *inner, last = self.layers
         share = t / self.problem.horizon
-        h = jnp.tanh(h + (first.weight[:, 0] * share + first.bias - self.first_layer @ self.centre).astype(h.dtype))
+        h = jnp.tanh(h + (first.weight[:, 0] * share + first.bias - self._weight @ self.centre).astype(h.dtype))
         for layer in inner:
             h = jnp.tanh(layer(h))
         (value,) = self.size * last(h)
         return value.astype(h.dtype) * (1 if self.draws is None else 1 - share)
-
-    @property
-    def offset(self) -> Callable[[Array, Array], Array] | None:
-        return None if self.draws is None else Base(self.problem, self.draws)
 
     def architecture(self) -> dict[str, Any]:
         return {"width": len(self.layers[0].bias), "depth": len(self.layers) - 1}

@@ -82,14 +82,7 @@ class TensorTrain(AbstractTrained):
         return train + Base(self.problem, self.draws)(t, x) if anchored else train
 
     @property
-    def first_layer(self) -> None:
-        return None
-
-    def head(self, t: Array, h: Array) -> Array:
-        raise AssertionError("a TensorTrain exposes no first layer")
-
-    @property
-    def offset(self) -> None:
+    def form(self) -> None:
         return None
 
     def architecture(self) -> dict[str, Any]:
