@@ -17,8 +17,8 @@ from scasml.errors import ScasmlError
 from scasml.generator import Generator
 from scasml.surrogate.callables import Function
 from scasml.surrogates._pinn import PAPER, Layer, _settings, _start
-from scasml.surrogates.collocation import boundary, collocation
-from scasml.surrogates.terminal import Base, directions
+from scasml.surrogates.collocation import boundary, collocation, domain_of
+from scasml.surrogates.terminal import Base, built_in, directions
 from scasml.surrogates.training import CHUNK, WINDOW, Schedule, train
 
 SMALL = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
@@ -90,6 +90,18 @@ class TestTerminal:
         assert off(jax.vmap(problem.terminal)(x)) > 0.9
         assert off(jax.jit(jax.vmap(lambda x: base(jnp.zeros(()), x)))(x)) < 0.04
 
+    @pytest.mark.parametrize(
+        ("problem", "count"),
+        [
+            (problems.hjb(100), 4),
+            (problems.burgers(20, problems.BURGERS_PAPER), 0),
+            (problems.black_scholes_basket(3), None),
+        ],
+    )
+    def test_the_residual_tells_which_to_build_in(self, problem, count):
+        draws = built_in(problem, domain_of(problem), 0)
+        assert (None if draws is None else len(draws)) == count
+
     def test_the_terminal_defect_is_zero(self, small):
         x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)), jnp.float32)
         defect = Defect(small.problem, perturbed(small))
@@ -110,13 +122,13 @@ class TestTerminal:
         np.testing.assert_allclose(xi @ xi.T, dim * np.eye(min(dim, count)), atol=1e-5)
 
     def test_a_kink_is_learned_and_not_built_in(self):
-        assert settings(problems.black_scholes_basket(3)).draws == 0
+        assert not settings(problems.black_scholes_basket(3)).hard
         with pytest.raises(ScasmlError, match='terminal="hard" needs a smooth g'):
             surrogates.pinn(problems.black_scholes_basket(3), terminal="hard", **SMALL)
 
     def test_soft(self):
         got = settings(problems.hjb(3), terminal="soft")
-        assert (got.draws, got.terminal) == (0, got.interior)
+        assert (got.hard, got.terminal) == (False, got.interior)
         assert settings(problems.hjb(3)).terminal == 0
 
 
@@ -236,7 +248,7 @@ class TestPaper:
         got = PAPER[name]
         assert (got.steps, got.interior, got.boundary, got.terminal) == (steps, interior, boundary, terminal)
         assert (got.rate, got.betas, got.hutchinson) == (rate, (0.9, 0.99), hutchinson)
-        assert (got.width, got.depth, got.draws, got.along_paths, got.decay) == (50, 5, 0, 0, False)
+        assert (got.width, got.depth, got.hard, got.along_paths, got.decay) == (50, 5, False, 0, False)
 
     @pytest.mark.parametrize("name", ["burgers", "lqg"])
     def test_it_runs(self, name):

@@ -27,7 +27,7 @@ from ..surrogate import Layered
 from .collocation import boundary, collocation, domain_of, moments
 from .files import identity
 from .own import AbstractTrained, Record
-from .terminal import Base, directions
+from .terminal import Base, built_in
 from .training import Schedule, train
 
 # Points whose spread tells the scale of a coordinate.
@@ -129,14 +129,14 @@ class Settings:
     rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.99)
     along_paths: float = 0.5
-    draws: int = 4  # of the terminal condition that is built in; 0 for one that is learned
+    hard: bool = True  # the terminal condition is built in, not learned
     decay: bool = True
     hutchinson: float = 0.0  # the share of dimensions drawn for the trace; 0 for all of them, exactly
 
 
 DEFAULT = Settings()
 # Sections 5.1 to 5.4 of the SCaSML paper. A ball there is all of space, whose only boundary is the terminal time.
-_PAPER = Settings(draws=0, along_paths=0.0, decay=False)
+_PAPER = Settings(hard=False, along_paths=0.0, decay=False)
 _BOX = replace(_PAPER, steps=10_000, interior=2500, boundary=100, rate=7e-4)
 _BALL = replace(_PAPER, steps=2500, terminal=1000, rate=1e-3)
 PAPER: dict[str, Settings] = {
@@ -233,8 +233,7 @@ def _settings(
         raise ArgumentError(
             f'terminal="hard" needs a smooth g, got one with kinks or jumps in {problem.name!r}: pass terminal="soft".'
         )
-    is_hard = terminal == "hard" or (terminal == "auto" and settings.draws > 0 and not is_rough)
-    given["draws"] = (settings.draws or DEFAULT.draws) if is_hard else 0
+    is_hard = given["hard"] = terminal == "hard" or (terminal == "auto" and settings.hard and not is_rough)
     settings = replace(settings, **given)
     return replace(settings, terminal=0 if is_hard else settings.terminal or settings.interior)
 
@@ -257,8 +256,8 @@ def _start(problem: Problem, settings: Settings, domain: AbstractDomain, seed: i
     if settings.along_paths > 0:
         x, g = _sample(problem, domain, jax.random.key(seed), settings.along_paths)
         centre, scale, size = *moments(x), float(np.std(g)) or 1.0
-    if settings.draws:
-        draws = jnp.asarray(directions(problem.dim, settings.draws, seed))
+    if settings.hard:
+        draws = jnp.asarray(built_in(problem, domain, seed))
         weights[-1] = np.zeros_like(weights[-1])  # it starts from what is built in
     return Pinn(
         problem=problem,

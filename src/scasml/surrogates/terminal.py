@@ -3,8 +3,9 @@
     base(t, x) = 1/(2K) sum_k sum_{+-} g(x + mu tau +- sigma sqrt(tau) xi_k),    tau = T - t
 
 with orthogonal xi_k of norm sqrt(d), mu and sigma at (t, x). At T it is g, exactly. Before T it is a crude estimate of
-E g(X_T), whose error is that of 2K points of a sphere. g(x) itself would be at T too, yet its Laplacian may be large where
-that of u is not: for the HJB equation in 100 dimensions g(x) starts 100 % off, base 3 %.
+E g(X_T), whose error is that of 2K points of a sphere. So is g(x) itself, K = 0, yet its Laplacian may be large where that of u
+is not: for the HJB equation in 100 dimensions g(x) starts 100 % off, base 3 %. And where F holds back what mu carries away, as for
+Burgers' waves, g(x) is the better one: 11 % off and base 72 %. The residuals tell.
 """
 
 from typing import Any
@@ -13,11 +14,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
 from ..coefficients import Coefficient, diffuse
+from ..domain import AbstractDomain
+from ..generator import Generator
 from ..problem import Problem
+from ..roughness import terminal_may_be_rough
+from ..surrogate import wrap
+from .collocation import collocation
+
+DRAWS = 4
+# Residuals that tell which to build in.
+POINTS = 256
 
 # Of T: what is closer to the end than float32 can tell is as close as this, or u_t would be that of no time left.
 NEAR = 2.0**-20
@@ -29,6 +39,8 @@ class Base(eqx.Module):
 
     def __call__(self, t: Array, x: Array) -> Array:
         law = self.problem
+        if len(self.draws) == 0:
+            return law.terminal(x)
         left = jnp.asarray(law.horizon, t.dtype) - t
         tau = left + jax.lax.stop_gradient(jnp.maximum(NEAR * law.horizon - left, 0))
         middle, sigma = x + law.drift(t, x) * tau, law.diffusion(t, x)
@@ -37,6 +49,32 @@ class Base(eqx.Module):
         value = jnp.mean(jax.vmap(one)(jnp.concatenate([draws, -draws])))
         # At the end the value is g; the derivatives are those from just before it.
         return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, law.terminal(x) - value))
+
+
+def built_in(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
+    """The draws of the base whose residual is the smallest where a correction would ask for it; None if g may have kinks.
+
+    The Laplacian of a kink is a mass that no residual at a point can see.
+    """
+    if terminal_may_be_rough(problem):
+        return None
+    candidates = [directions(problem.dim, count, seed) for count in (0, DRAWS)]
+    squares = [float(_residual(problem, domain, jax.random.key(seed), draws)) for draws in candidates]
+    best = int(np.argmin(np.nan_to_num(squares, nan=np.inf)))
+    return candidates[best]
+
+
+@eqx.filter_jit
+def _residual(problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, draws: Coefficient) -> Array:
+    """Its mean square."""
+    generator = Generator(problem, wrap(Base(problem, draws), problem))
+
+    def residual(t: Array, x: Array) -> Array:
+        u, z, moved = generator(t, x, key)
+        return moved + problem.nonlinearity(t, x, u, z)
+
+    t, x = collocation(problem, domain, key, POINTS, 0.5)
+    return jnp.mean(jax.vmap(residual)(t, x) ** 2)
 
 
 def directions(dim: int, count: int, seed: int) -> NDArray[Any]:
