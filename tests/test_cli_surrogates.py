@@ -46,7 +46,7 @@ def test_train(trained):
     model = surrogates.load(output)
     assert model.problem is problems.burgers(2)
     assert model.record["steps"] == 50
-    assert shown.startswith("Trained a pinn of burgers 2d in ")
+    assert shown.startswith("Trained a pinn of burgers 2d, ")
     assert shown.endswith(f"Wrote {output}.\n")
     assert picture.stat().st_size > 1000
 
@@ -71,7 +71,11 @@ def test_solve(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "run_solve", fake)
-    for extra, want in (((), ("auto", None)), (("--train", "--steps", "70"), ("pinn", {"steps": 70}))):
+    for extra, want in (
+        ((), ("auto", None)),
+        (("--train", "--steps", "70"), ("pinn", {"steps": 70})),
+        (("--train", "--surrogate", "gp"), ("gp", None)),
+    ):
         CliRunner().invoke(cli.app, ["solve", "hjb", "--dim", "3", "--rtol", "1e-3", *extra])
         assert (asked["surrogate"], asked["training"]) == want
     assert asked["problem"] is problems.hjb(3)
@@ -85,6 +89,11 @@ BAD = {
     "train-plot": (["train", "hjb", "-o", "a.safetensors", "--plot", "a.gif"], ("plot", "'a.gif'")),
     "train-preset": (["train", "hjb", "-o", "a.safetensors", "--preset", "best"], ("preset", "'best'")),
     "train-steps": (["train", "hjb", "-o", "a.safetensors", "--steps", "0"], ("steps", "got 0")),
+    "train-kind": (["train", "hjb", "-o", "a.safetensors", "--surrogate", "oracle"], ("surrogate", "'oracle'")),
+    "train-option": (
+        ["train", "burgers", "-o", "a.safetensors", "--surrogate", "gp", "--seconds", "3"],
+        ("seconds", "3.0", "a gp"),
+    ),
     "no-surrogate": (["correct", "hjb"], ("surrogate", "missing")),
     "no-file": (["correct", "a.safetensors"], ("path", "'a.safetensors'")),
     "file-and-dim": (["correct", "a.safetensors", "--dim", "3"], ("problem", "'a.safetensors'")),

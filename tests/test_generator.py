@@ -275,7 +275,10 @@ def places(t, x):
 
 def chain(t, x):
     """Neighbours: where a noise is no longer of one coordinate alone."""
-    return jnp.log1p(jnp.sum(jnp.square(x[:-1] - x[1:]) + 0.3 * jnp.square(x[1:]) * t)) * jnp.sum(x[:, None] * x[None])
+    steps = x[1:] - x[:-1]
+    bends = (steps[1:] - steps[:-1]) * jnp.sin(x[1:-1])
+    energy = jnp.sum(jnp.square(steps) + 0.3 * jnp.square(x[1:]) * t) + bends @ bends + bends @ (x[2:] * x[:-2])
+    return jnp.log1p(energy) * jnp.sum(x[:, None] * x[None]) + jnp.sum(x[::2] ** 3) + jnp.sum(MATRIX[:, 1:] @ steps[1:])
 
 
 FUNCTIONS = {
@@ -372,10 +375,14 @@ def opened(t, x):
 
 class TestOwnNoise:
     def test_no_square_of_d_before_the_sum(self):
-        """log(1 + |x|^2) at eight points, in 50 dimensions: not an array of 50 x 50 numbers anywhere."""
+        """Logarithms of sums, over neighbours too, at eight points in 50 dimensions: not an array of 50 x 50 numbers anywhere."""
         problem = law(0.7, 0.1, dim=50)
         points = np.random.default_rng(0).normal(size=(8, 50))
-        model = lambda t, x: jnp.sum(jnp.log1p(jnp.sum((x[None] + jnp.sqrt(t) * points) ** 2, 1)))
+
+        def model(t, x):
+            at = x[None] + jnp.sqrt(t) * points
+            return jnp.sum(jnp.log1p(jnp.sum(at**2, 1) + jnp.sum((at[:, 1:] - at[:, :-1]) ** 2, 1)))
+
         largest = lambda problem: max(
             v.aval.size for v in outputs(jax.make_jaxpr(engine(problem, model))(T, np.zeros(50)).jaxpr)
         )

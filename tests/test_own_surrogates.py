@@ -15,5 +15,5 @@ def test_trained_and_corrected(entry):
     if entry.published is not None:
         assert got.error <= entry.published
     assert got.cpu_seconds < 300
-    before, after, _ = surrogates.corrected(entry.problem(), got.surrogate)
+    before, after, _ = surrogates.corrected(entry, got.surrogate)
     assert after < 0.9 * before

@@ -167,18 +167,33 @@ class TestTraining:
         x = problem.dynamics.mu * t[:, None] + 0.7 * np.sqrt(t)[:, None] * random.standard_normal((400, DIM))
         law = Defect(problem, train)
         eps = jax.jit(jax.vmap(lambda t, x: law.source(t, x, KEY)))(t, x.astype(np.float32))
-        assert 0.5 < float(jnp.sqrt(jnp.mean(eps**2))) / dict(train.record)["loss"] < 2
-        assert [name for name, _ in train.record] == ["rank", "degree", "sweeps", "loss", "seconds", "cpu_seconds"]
+        assert 0.5 < float(jnp.sqrt(jnp.mean(eps**2))) / train.record["residual"] < 2
+        assert [name for name, _ in train.record] == [
+            "rank",
+            "degree",
+            "steps",
+            "residual",
+            "seconds",
+            "cpu_seconds",
+            "residuals",
+        ]
         assert "tensor_train of problem 3d" in repr(train)
 
     def test_of_paths_in_steps_and_a_domain(self):
         problem = varying()
         train = tensor_train(problem, steps=2, paths=300, domain=Box(-0.5, 0.5))
-        assert np.isfinite(dict(train.record)["loss"])
+        assert np.isfinite(train.record["residual"])
 
     def test_one_dimension(self, x64):
         problem, exact = heat(1)
         assert error(tensor_train(problem, steps=4, paths=300), exact) < 1e-5
+
+    def test_progress(self):
+        seen = []
+        train = tensor_train(heat()[0], steps=3, paths=200, progress=seen.append)
+        assert [(now.step, now.steps) for now in seen] == [(1, 3), (2, 3), (3, 3)]
+        assert [now.residual for now in seen] == train.record["residuals"]
+        assert train.plot().get_ylabel().startswith("residual")
 
     def test_seed_decides_every_bit(self):
         problem, _ = heat()

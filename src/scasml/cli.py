@@ -22,7 +22,8 @@ from .estimators import Picard
 from .generator import Hutchinson
 from .problem import Problem
 from .solve import solve as run_solve
-from .surrogates import load, pinn, wrap
+from .solve import trained
+from .surrogates import load, wrap
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 # Tables are for reading in a terminal and in a log alike.
@@ -96,7 +97,6 @@ Diagnose = Annotated[bool, typer.Option("--diagnose", help="Say in plain words w
 Seed = Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
-Preset = Annotated[str, typer.Option(help="default, or paper for the published settings of its four problems.")]
 Steps = Annotated[int | None, typer.Option(help="Steps of training, at most.")]
 
 
@@ -171,7 +171,8 @@ def train(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the surrogate: .safetensors.")],
     dim: Dim = None,
     param: Param = None,
-    preset: Preset = "default",
+    surrogate: Annotated[str, typer.Option(help="pinn, gp or tensor_train.")] = "pinn",
+    preset: Annotated[str | None, typer.Option(help="default, or paper for the published settings.")] = None,
     steps: Steps = None,
     seconds: Annotated[float | None, typer.Option(help="End after about so long.")] = None,
     plot: Annotated[
@@ -181,29 +182,18 @@ def train(
     seed: Annotated[int, typer.Option(help="Fixes the surrogate, bit for bit.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Train a PINN where answers are wanted and where paths from there go."""
+    """Train a surrogate where answers are wanted and where paths from there go."""
     law = _problem(problem, dim, param or [])
     tables.check_writable(output, (".safetensors",))
     if plot is not None:
         tables.check_writable(plot, (".png", ".pdf", ".svg"), "plot")
-    model = pinn(
-        law,
-        preset=preset,  # type: ignore[arg-type]
-        steps=steps,
-        seconds=seconds,
-        seed=seed,
-        checkpoint=checkpoint,
-        progress=not quiet and sys.stderr.isatty(),
-    )
+    options = {"preset": preset, "steps": steps, "seconds": seconds, "checkpoint": checkpoint}
+    given = {name: value for name, value in options.items() if value is not None}
+    model = trained(law, surrogate, seed=seed, progress=not quiet and sys.stderr.isatty(), **given)
     model.save(output)
     if plot is not None:
         model.plot().figure.savefig(plot, dpi=150)
-    facts = dict(model.record)
-    why = f" ({facts['stopped']})" if facts["stopped"] else ""
-    typer.echo(
-        f"Trained a pinn of {law.name} {law.dim}d in {facts['seconds']:.1f} s: {facts['steps']} steps{why}, "
-        f"residual {facts['residual']:.2e}."
-    )
+    typer.echo(f"Trained a {model.described()}.")
     typer.echo(f"Wrote {output}.")
 
 
@@ -216,6 +206,7 @@ def solve(
     param: Param = None,
     t: Time = None,
     from_nothing: Annotated[bool, typer.Option("--train", help="Train, even if a surrogate is shipped.")] = False,
+    surrogate: Annotated[str, typer.Option(help="The kind to train: auto, pinn, gp or tensor_train.")] = "auto",
     steps: Steps = None,
     levels: Levels = 2,
     samples: Samples = 10,
@@ -237,7 +228,7 @@ def solve(
         law,
         ts,
         xs,
-        surrogate="pinn" if from_nothing else "auto",
+        surrogate="pinn" if from_nothing and surrogate == "auto" else surrogate,  # type: ignore[arg-type]
         training=None if steps is None else {"steps": steps},
         method=Picard(levels, samples),
         rtol=rtol,

@@ -1,7 +1,9 @@
 """The errors a user can meet. Each message is one sentence: the argument, the value received, the remedy."""
 
+import math
 import numbers
 import re
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -73,3 +75,25 @@ def whole(argument: str, value: Any, at_least: int, remedy: str) -> int:
     if value < at_least:
         raise ArgumentError(f"{argument} must be at least {at_least}, got {value}: {remedy}.")
     return int(value)
+
+
+def number(argument: str, value: Any, remedy: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentTypeError(f"{argument} must be a number, got {brief(value)}: {remedy}.")
+    if not math.isfinite(value):
+        raise ArgumentError(f"{argument} must be finite, got {brief(value)}: {remedy}.")
+    return float(value)
+
+
+def positive(argument: str, value: Any, remedy: str, or_zero: bool = False) -> float:
+    checked = number(argument, value, remedy)
+    if checked < 0 or (checked == 0 and not or_zero):
+        raise ArgumentError(
+            f"{argument} must be {'at least 0' if or_zero else 'positive'}, got {brief(value)}: {remedy}."
+        )
+    return checked
+
+
+def one_of(argument: str, value: Any, allowed: Sequence[str]) -> None:
+    if not (isinstance(value, str) and value in allowed):
+        raise ArgumentError(f"{argument} must be one of {', '.join(allowed)}, got {brief(value)}: pick one of these.")

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .coefficients import Coefficient, columns, diffuse_transposed
 from .errors import whole
-from .ito import Ito, Own, ito
+from .ito import Ito, ito, own
 from .paths import AbstractDynamics
 from .problem import AbstractLaw
 from .structure import once_per_structure
@@ -108,7 +108,7 @@ class Generator(eqx.Module):
         """X itself."""
         sigma = jnp.asarray(self.dynamics.diffusion(t, x), x.dtype)
         if drawn is None and sigma.ndim < 2:
-            noise: Any = Own(jnp.broadcast_to(sigma, x.shape), 0)
+            noise: Any = own(jnp.broadcast_to(sigma, x.shape))
         else:
             noise = self._thinned(columns(sigma, self.dim), drawn)
         return Ito(x, noise, self.dynamics.drift(t, x))

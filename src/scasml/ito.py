@@ -9,8 +9,8 @@ If Y is an Ito process, dY = b dt + sum_k S_k dW^k, then so is f(Y), and Ito's f
 without a rule of its own gets the formula above by two nested jvp's.
 
 S has d rows, yet often most of it is 0. A clock has no noise at all (None). Where sigma is diagonal every coordinate has a
-noise of its own (`Own`), and keeps it through functions of one coordinate: up to the first sum over them S is
-d numbers instead of d^2.
+noise of its own (`Own`), and keeps it through functions of one coordinate, or of a few neighbours: up to the first sum over
+them S is a few times d numbers instead of d^2.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,33 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
+# Neighbours that an entry may depend on while its noises are kept apart.
+FEW = 4
+
 
 class Own(NamedTuple):
-    """Noise k moves the entries with index k along `axis`, by `scale`, and no others."""
+    """Entry i along `axis` moves by `scales[s]` with noise i + s, for each shift s, and with no other of the `directions`."""
 
-    scale: Array
+    scales: dict[int, Array]
     axis: int
+    directions: int
+
+    def map(self, linear: Callable[[Array], Array], axis: int) -> "Own":
+        return Own({shift: linear(scale) for shift, scale in self.scales.items()}, axis, self.directions)
+
+    def rows(self, of_scale: Callable[[Array], Array]) -> Array:
+        """Rows of noise, of what has one row for every entry along the axis."""
+        return sum(_placed(of_scale(scale), shift, self.directions) for shift, scale in self.scales.items())  # pyright: ignore[reportReturnType]
+
+
+def own(scale: Array) -> Own:
+    """A vector whose entries have a noise each."""
+    return Own({0: scale}, 0, len(scale))
+
+
+def _placed(rows: Array, shift: int, directions: int) -> Array:
+    """Among as many rows as there are noises, the others 0."""
+    return jnp.pad(rows, [(shift, directions - len(rows) - shift), *[(0, 0)] * (rows.ndim - 1)])
 
 
 class Ito(NamedTuple):
@@ -51,17 +72,21 @@ def ito(function: Callable[..., Array], *inputs: Ito) -> tuple[Array, Array, Arr
 
 
 def _directions(noise: Array | Own) -> int:
-    return noise.scale.shape[noise.axis] if isinstance(noise, Own) else noise.shape[0]
+    return noise.directions if isinstance(noise, Own) else noise.shape[0]
 
 
 def _written_out(noise: Array | Own | None) -> Array | None:
     """Row by row."""
     if not isinstance(noise, Own):
         return noise
-    scale, axis = noise
-    shape = [1] * scale.ndim
-    shape[axis] = scale.shape[axis]
-    return scale[None] * jnp.eye(shape[axis], dtype=scale.dtype).reshape(shape[axis], *shape)
+
+    def apart(scale: Array) -> Array:
+        """Row i has the entries i of the scale, and 0 elsewhere."""
+        shape = [1] * scale.ndim
+        shape[noise.axis] = count = scale.shape[noise.axis]
+        return scale[None] * jnp.eye(count, dtype=scale.dtype).reshape(count, *shape)
+
+    return noise.rows(apart)
 
 
 # Linear in all operands that carry noise, taken together.
@@ -286,23 +311,38 @@ def _with_own(
     noises = [operands[i].noise for i in noisy]
     if not all(isinstance(noise, Own) for noise in noises) or len({noise.axis for noise in noises}) > 1:
         return None
-    axis, shape = noises[0].axis, noises[0].scale.shape
+    if len(set().union(*(noise.scales for noise in noises))) > FEW:
+        return None
     if name in _PLACE_BY_PLACE:
-        (out,), (moved,) = _carried(f, moving)
-        f, value, noise = _of_noisy(f, moving)
-        (slope,), (curve,) = _slope_and_curve(f, value, tuple(each.scale for each in noise))
-        return Ito(out, Own(slope, axis), moved + 0.5 * curve)
+        return _place_by_place(f, moving)
     if name == "dot_general":
         return _product(params, operands, noisy, f, moving)
+    noise, axis = noises[0], noises[0].axis
+    shape = next(iter(noise.scales.values())).shape
     if name == "reduce_sum" and axis in params["axes"]:
         others = tuple(i + (i < axis) for i in params["axes"] if i != axis)
-        noise: Any = jnp.sum(jnp.moveaxis(noises[0].scale, axis, 0), others)
+        after: Any = noise.rows(lambda scale: jnp.sum(jnp.moveaxis(scale, axis, 0), others))
     elif (new := _axis_after(name, params, shape, axis)) is not None:
-        noise = Own(jax.jvp(f, (moving[0].value,), (noises[0].scale,))[1][0], new)
+        after = noise.map(lambda scale: jax.jvp(f, (moving[0].value,), (scale,))[1][0], new)
+        if name == "slice":
+            start = params["start_indices"][axis]
+            after = after._replace(scales={shift + start: scale for shift, scale in after.scales.items()})
     else:
         return None
     (out,), (moved,) = _carried(f, moving)
-    return Ito(out, noise, moved)
+    return Ito(out, after, moved)
+
+
+def _place_by_place(f: Callable[..., list[Array]], moving: Sequence[Ito]) -> Ito:
+    """Noise i + s meets entry i alone: one shift after the other."""
+    (out,), (moved,) = _carried(f, moving)
+    f, value, noises = _of_noisy(f, moving)
+    scales = {}
+    for shift in sorted(set().union(*(noise.scales for noise in noises))):
+        along = tuple(noise.scales.get(shift, jnp.zeros_like(v)) for noise, v in zip(noises, value, strict=True))
+        (scales[shift],), (curve,) = _slope_and_curve(f, value, along)
+        moved = moved + 0.5 * curve
+    return Ito(out, Own(scales, noises[0].axis, noises[0].directions), moved)
 
 
 def _axis_after(name: str, params: dict[str, Any], shape: tuple[int, ...], axis: int) -> int | None:
@@ -314,6 +354,8 @@ def _axis_after(name: str, params: dict[str, Any], shape: tuple[int, ...], axis:
             return None if axis in params["dimensions"] else axis - sum(i < axis for i in params["dimensions"])
         case "transpose":
             return params["permutation"].index(axis)
+        case "slice":
+            return axis if params["strides"] is None or params["strides"][axis] == 1 else None
         case "broadcast_in_dim":
             new = params["broadcast_dimensions"][axis]
             return new if params["shape"][new] == shape[axis] else None
@@ -333,13 +375,17 @@ def _product(
     contracted = (left, right)
     if batch != ((), ()) or any(contracted[i] != (operands[i].noise.axis,) for i in noisy):
         return None
-    value = lambda operand: operand.value if isinstance(operand, Ito) else operand
-    first, second = (jnp.moveaxis(value(operands[i]), contracted[i][0], 0) for i in (0, 1))
-    scale = {i: jnp.moveaxis(operands[i].noise.scale, contracted[i][0], 0) for i in noisy}
+    front = lambda i, a: jnp.moveaxis(a, contracted[i][0], 0)
+    first, second = (front(i, each.value if isinstance(each, Ito) else each) for i, each in enumerate(operands))
     (out,), (moved,) = _carried(f, moving)
-    noise = sum(_outer(scale[0], second) if i == 0 else _outer(first, scale[1]) for i in noisy)
+    noise = sum(
+        operands[i].noise.rows(lambda s: _outer(front(0, s), second) if i == 0 else _outer(first, front(1, s)))  # noqa: B023
+        for i in noisy
+    )
     if len(noisy) == 2:
-        moved = moved + jnp.sum(_outer(scale[0], scale[1]), 0).astype(out.dtype)
+        one, other = (operands[i].noise.scales for i in noisy)
+        for shift in one.keys() & other.keys():
+            moved = moved + jnp.sum(_outer(front(0, one[shift]), front(1, other[shift])), 0).astype(out.dtype)
     return Ito(out, jnp.asarray(noise).astype(out.dtype), moved)
 
 

@@ -1,6 +1,8 @@
 """solve: no surrogate at hand, so train one, then correct it."""
 
+import inspect
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -12,13 +14,17 @@ from . import surrogates
 from .correct import correct
 from .correction import Correction, Preparation
 from .domain import Queries
-from .errors import ArgumentError, brief
+from .errors import ArgumentError, brief, one_of
 from .problem import Problem, require_problem
 from .progress import Report
 from .query import query
 from .surrogates import AbstractTrained
 
-TRAINED = {"pinn": surrogates.pinn}
+TRAINED: dict[str, Callable[..., AbstractTrained]] = {
+    "pinn": surrogates.pinn,
+    "gp": surrogates.gp,
+    "tensor_train": surrogates.tensor_train,
+}
 KINDS = ("auto", *TRAINED)
 
 
@@ -27,7 +33,7 @@ def solve(
     t: ArrayLike,
     x: ArrayLike,
     *,
-    surrogate: Literal["auto", "pinn"] = "auto",
+    surrogate: Literal["auto", "pinn", "gp", "tensor_train"] = "auto",
     training: dict[str, Any] | None = None,
     seed: int = 0,
     progress: bool | Report = False,
@@ -36,31 +42,42 @@ def solve(
     """The solution of `problem` at (t, x): a surrogate trained where paths from these points go, then corrected.
 
     - `surrogate`: the kind to train; "auto" takes the one that is shipped for this problem, if there is one, and else a PINN.
-    - `training`: further arguments of `surrogates.pinn`, such as {"steps": 500}.
-    - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training takes at most half
-      of the `seconds`.
+    - `training`: further arguments of `surrogates.pinn`, or of the kind that was named, such as {"steps": 500}.
+    - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training a PINN takes at most half
+      of the `seconds`; the other kinds take what they take.
 
     `answer.preparation` says what was trained and how long that took; its `surrogate` can be saved and used again.
     """
     require_problem(problem)
-    if not (isinstance(surrogate, str) and surrogate in KINDS):
-        raise ArgumentError(f"surrogate must be one of {', '.join(KINDS)}, got {brief(surrogate)}: pick one of these.")
+    one_of("surrogate", surrogate, KINDS)
     # Bad input is refused before anything is trained.
     asked = query(problem, None, t, x, seed=seed, progress=progress if isinstance(progress, bool) else False, **options)
     began = time.perf_counter()
     model = shipped(problem) if surrogate == "auto" and training is None else None
     verb = "loaded"
     if model is None:
-        verb = "trained"
+        verb, kind = "trained", "pinn" if surrogate == "auto" else surrogate
         extra: dict[str, Any] = {"domain": Queries(asked.t, asked.x), "seed": seed, **(training or {})}
-        if asked.budget.seconds is not None:
+        if asked.budget.seconds is not None and kind == "pinn":
             extra.setdefault("seconds", asked.budget.seconds / 2)
-        model = TRAINED["pinn" if surrogate == "auto" else surrogate](problem, progress=progress is True, **extra)
+        model = trained(problem, kind, progress=progress is True, **extra)
     spent = time.perf_counter() - began
     if options.get("seconds") is not None:
         options["seconds"] = max(options["seconds"] - spent, 1e-3)
     answer = correct(problem, model, t, x, seed=seed, progress=progress, **options)
     return replace(answer, preparation=Preparation(model, verb, spent))
+
+
+def trained(problem: Problem, kind: str, **options: Any) -> AbstractTrained:
+    """A surrogate of that kind; an option that it does not have is refused by name."""
+    one_of("surrogate", kind, tuple(TRAINED))
+    known = inspect.signature(TRAINED[kind]).parameters
+    for name, value in options.items():
+        if name not in known:
+            raise ArgumentError(
+                f"{name} is not an option of the training of a {kind}, got {brief(value)}: leave it out, or take one of {', '.join(known)}."
+            )
+    return TRAINED[kind](problem, **options)
 
 
 def shipped(problem: Problem) -> AbstractTrained | None:

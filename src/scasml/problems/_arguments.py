@@ -2,15 +2,13 @@
 
 import functools
 import inspect
-import math
-import numbers
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, ArgumentTypeError, listing, whole
+from ..errors import ArgumentError, listing, positive, whole
 from ..problem import Problem
 
 Parameters = ParamSpec("Parameters")
@@ -46,21 +44,6 @@ def constructor(build: Callable[Parameters, Problem]) -> Callable[Parameters, Pr
 
 def dimension(dim: Any, at_least: int = 1) -> int:
     return whole("dim", dim, at_least, "pass the number of space dimensions")
-
-
-def number(argument: str, value: Any, remedy: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ArgumentTypeError(f"{argument} must be a number, got {value!r}: {remedy}.")
-    if not math.isfinite(value):
-        raise ArgumentError(f"{argument} must be finite, got {value!r}: {remedy}.")
-    return float(value)
-
-
-def positive(argument: str, value: Any, remedy: str) -> float:
-    checked = number(argument, value, remedy)
-    if checked <= 0:
-        raise ArgumentError(f"{argument} must be positive, got {value!r}: {remedy}.")
-    return checked
 
 
 def final_time(horizon: Any) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, number, positive
 from ..paths import GeometricBrownian
 from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time, number, positive, time_to_go
+from ._arguments import constructor, dimension, final_time, time_to_go
 from ._black_scholes import ROUNDING, call
 from ._discount import Discount
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..domain import Box
-from ..errors import ArgumentError
+from ..errors import ArgumentError, positive
 from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension, positive
+from ._arguments import ROUNDING, constructor, dimension
 
 BURGERS_PAPER = math.sqrt(2.0)
 """sigma0 in the text of the SCaSML paper."""

@@ -10,8 +10,9 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from ..domain import Ball
+from ..errors import positive
 from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension, positive
+from ._arguments import ROUNDING, constructor, dimension
 
 HORIZON = 1.0
 MEAN = 1.6

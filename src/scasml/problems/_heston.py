@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, number, positive
 from ..problem import Problem, Reference
-from ._arguments import constructor, final_time, number, positive
+from ._arguments import constructor, final_time
 from ._discount import Discount
 from ._heston_price import ACCURACY, HestonCall
 

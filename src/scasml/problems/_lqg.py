@@ -9,8 +9,9 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from ..domain import Ball
+from ..errors import whole
 from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time, whole
+from ._arguments import constructor, dimension, final_time
 from ._log_quadratic import ACCURACY, Chain, Identity, LogQuadratic, chain_coefficients
 
 SOURCE = "Hopf-Cole and 1/(1+q) = int_0^inf exp(-s(1+q)) ds: a one-dimensional integral, double-exponential rule"

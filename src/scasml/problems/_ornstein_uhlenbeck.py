@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from ..errors import positive
 from ..paths import OrnsteinUhlenbeck
 from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension, positive, time_to_go
+from ._arguments import ROUNDING, constructor, dimension, time_to_go
 
 HORIZON = 1.0
 

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from ..errors import positive
 from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time, positive
+from ._arguments import constructor, dimension, final_time
 from ._radial_reference import CURVATURE, OFFSET, Radial, accuracy
 
 SOURCE = "reduction to the radius, Chebyshev collocation in space, DOP853 in time"

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .. import plots
 from ..domain import AbstractDomain, require_domain
-from ..errors import ArgumentError, brief, whole
+from ..errors import ArgumentError, one_of, positive, whole
 from ..generator import Generator, Hutchinson
 from ..precision import precision
 from ..problem import Problem, require_problem
@@ -85,10 +84,6 @@ class Pinn(AbstractTrained):
         for i, layer in enumerate(self.layers):
             named |= {f"weight{i}": layer.weight, f"bias{i}": layer.bias}
         return named
-
-    def plot(self, ax: Any = None) -> Any:
-        """The residual over the steps of training."""
-        return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
 
     @classmethod
     def build(
@@ -178,7 +173,7 @@ def pinn(
     require_problem(problem)
     settings = _settings(problem, preset, terminal, steps, interior, width, depth, rate)
     if seconds is not None:
-        seconds = _positive("seconds", seconds, "pass how long to train")
+        seconds = positive("seconds", seconds, "pass how long to train, or leave it out")
     domain = domain_of(problem) if domain is None else domain
     require_domain(domain, problem.dim)
     seed = whole("seed", seed, 0, "pass a number to draw from")
@@ -200,7 +195,7 @@ def pinn(
         "loss": run.losses[-1],
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - cpu,
-        "stopped": run.stopped,
+        "stopped": run.stopped or "at the last step",
         "residuals": run.residuals,
     }
     return replace(start, layers=run.parameters, record=Record(facts.items()))
@@ -209,12 +204,8 @@ def pinn(
 def _settings(
     problem: Problem, preset: Any, terminal: Any, steps: Any, interior: Any, width: Any, depth: Any, rate: Any
 ) -> Settings:
-    words = {"preset": (preset, ("default", "paper")), "terminal": (terminal, ("auto", "hard", "soft"))}
-    for argument, (value, allowed) in words.items():
-        if not (isinstance(value, str) and value in allowed):
-            raise ArgumentError(
-                f"{argument} must be one of {', '.join(allowed)}, got {brief(value)}: pick one of these."
-            )
+    one_of("preset", preset, ("default", "paper"))
+    one_of("terminal", terminal, ("auto", "hard", "soft"))
     if preset == "paper" and problem.name not in PAPER:
         raise ArgumentError(
             f'preset "paper" is for {", ".join(PAPER)}, got it for {problem.name!r}: leave it out for the default.'
@@ -227,7 +218,7 @@ def _settings(
         if value is not None
     }
     if rate is not None:
-        given["rate"] = _positive("rate", rate, "pass a learning rate")
+        given["rate"] = positive("rate", rate, "pass a learning rate, or leave it out")
     is_rough = terminal_may_be_rough(problem)
     if terminal == "hard" and is_rough:
         raise ArgumentError(
@@ -236,12 +227,6 @@ def _settings(
     is_hard = given["hard"] = terminal == "hard" or (terminal == "auto" and settings.hard and not is_rough)
     settings = replace(settings, **given)
     return replace(settings, terminal=0 if is_hard else settings.terminal or settings.interior)
-
-
-def _positive(argument: str, value: Any, remedy: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise ArgumentError(f"{argument} must be a positive number, got {brief(value)}: {remedy}, or leave it out.")
-    return float(value)
 
 
 def _sizes(dim: int, width: int, depth: int) -> list[int]:

@@ -144,7 +144,7 @@ def tensor_train(
         batches = zip(t.reshape(steps + 1, paths), x.reshape(steps + 1, paths, -1), strict=True)
         held_out = features.rows(*next(batches))
         cores = first_guess(problem.dim, rank, degree, seed)
-        loss, ridge, forward = held_out.loss(cores), RIDGE, True
+        loss, ridge, forward, residuals = held_out.loss(cores), RIDGE, True, []
         if not math.isfinite(loss):
             raise ArgumentError(
                 f"problem must have a finite g and F where paths go, got a residual of {loss}: pass another domain."
@@ -158,15 +158,17 @@ def tensor_train(
                     cores, loss, forward = new, new_loss, not forward
                 else:
                     ridge *= 10
+                residuals.append(loss)
                 if report is not None:
                     report(Training(sweep, steps, loss**2, loss, time.perf_counter() - began))
     record = {
         "rank": rank,
         "degree": degree,
-        "sweeps": steps,
-        "loss": loss,
+        "steps": steps,
+        "residual": loss,
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - cpu_began,
+        "residuals": residuals,
     }
     return TensorTrain(
         problem=problem,

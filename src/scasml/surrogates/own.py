@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from .. import plots
 from ..problem import Problem
 from ..surrogate import AbstractSurrogate
 
@@ -28,7 +29,8 @@ class Record(tuple[tuple[str, Any], ...]):
 class AbstractTrained(AbstractSurrogate):
     """u(t, x) from arrays and an architecture; `build` makes one of what `architecture` and `arrays` give.
 
-    `record` tells of its training, in numbers and words that JSON can hold.
+    `record` tells of its training, in numbers and words that JSON can hold: `steps`, the `residuals` (root mean squares) on the way, `seconds`
+    and `cpu_seconds`, and what else there is to say.
     """
 
     kind: ClassVar[str]
@@ -56,7 +58,19 @@ class AbstractTrained(AbstractSurrogate):
 
         save(self, path)
 
-    def __repr__(self) -> str:
+    def plot(self, ax: Any = None) -> Any:
+        """The residual over the steps of training."""
+        return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
+
+    def described(self) -> str:
+        """`pinn of hjb 100d, 15,501 numbers; steps 2000, residual 0.012, ...`"""
         count = sum(leaf.size for leaf in self.arrays().values())
-        facts = ", ".join(f"{name} {value:.3g}" for name, value in self.record if isinstance(value, int | float))
-        return f"<{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; {facts}>"
+        facts = (f"{name} {_short(value)}" for name, value in self.record if isinstance(value, str | int | float))
+        return f"{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; {', '.join(facts)}"
+
+    def __repr__(self) -> str:
+        return f"<{self.described()}>"
+
+
+def _short(value: float | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
