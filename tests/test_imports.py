@@ -25,7 +25,7 @@ ORDER = [
     ["times"],
     ["estimators"],
     ["statistics", "plots", "tables", "progress", "interruption"],
-    ["budget", "safety", "diagnosis"],
+    ["budget", "safety", "diagnosis", "steepness"],
     ["engine", "surrogates"],
     ["correction", "plan", "query"],
     ["tally"],

@@ -14,6 +14,7 @@ from scasml import problems, surrogates
 from scasml.errors import ScasmlError
 from scasml.surrogates._pinn import DEFAULT, _start
 from scasml.surrogates.own import Record
+from scasml.surrogates.terminal import directions
 
 DIM = 4
 
@@ -38,8 +39,33 @@ def saved(model, tmp_path):
     return path
 
 
-def test_the_same_bits_back(model, saved):
+def process(problem, draws=4):
+    """Of three points."""
+    rng = np.random.default_rng(0)
+    arrays = {"t": rng.uniform(size=3), "x": rng.normal(size=(3, DIM)), "weights": rng.normal(size=(3, 4))}
+    arrays |= {} if draws is None else {"draws": directions(DIM, draws, 0)}
+    return surrogates.GaussianProcess.build(problem, {"width": 1.5, "clock": 2.0}, arrays, Record({"steps": 2}.items()))
+
+
+def train(problem):
+    rng = np.random.default_rng(0)
+    arrays = {"clock": rng.normal(size=(4, 2)), "cores": rng.normal(size=(DIM, 3, 2, 2)), "scale": np.ones(DIM)}
+    arrays |= {"centre": rng.normal(size=DIM), "frame": rng.normal(size=(DIM, DIM))}
+    shape = {"dim": DIM, "rank": 2, "degree": 2, "time_degree": 3}
+    return surrogates.TensorTrain.build(problem, shape, arrays, Record({"steps": 2}.items()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [untrained, process, lambda problem: process(problem, 0), lambda problem: process(problem, None), train],
+    ids=["pinn", "gp", "gp about g", "gp about 0", "tensor_train"],
+)
+def test_the_same_bits_back(make, tmp_path):
+    model, saved = make(problems.burgers(DIM, sigma0=0.5)), tmp_path / "it.safetensors"
+    model.save(saved)
     again = surrogates.load(saved)
+    assert type(again) is type(model)
+    assert again.architecture() == model.architecture()
     assert again.arrays().keys() == model.arrays().keys()
     for name, array in model.arrays().items():
         assert again.arrays()[name].dtype == array.dtype

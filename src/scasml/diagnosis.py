@@ -164,7 +164,7 @@ def _bias(answer: Any) -> Iterable[Finding]:
         yield Finding(
             "bias",
             "the bias of this method cannot be told from its own levels, and is not in the interval: take two levels or more, "
-            "full history in time and no threshold.",
+            "full history in time and no threshold; or F is too steep in u or z for Picard over the time that is left.",
         )
     with np.errstate(invalid="ignore"):
         large = np.flatnonzero(bias > stderr)

@@ -25,6 +25,8 @@ TRAINED: dict[str, Callable[..., AbstractTrained]] = {
     "gp": surrogates.gp,
     "tensor_train": surrogates.tensor_train,
 }
+# Of a network that is to be corrected anyway, at a few points: further ones cost more than they spare.
+STEPS = 400
 KINDS = ("auto", *TRAINED)
 
 
@@ -42,7 +44,7 @@ def solve(
     """The solution of `problem` at (t, x): a surrogate trained where paths from these points go, then corrected.
 
     - `surrogate`: the kind to train; "auto" takes the one that is shipped for this problem, if there is one, and else a PINN.
-    - `training`: further arguments of `surrogates.pinn`, or of the kind that was named, such as {"steps": 500}.
+    - `training`: further arguments of `surrogates.pinn`, or of the kind that was named, such as {"steps": 2000}; a PINN takes 400 unless told.
     - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training a PINN takes at most half
       of the `seconds`; the other kinds take what they take.
 
@@ -58,7 +60,9 @@ def solve(
     if model is None:
         verb, kind = "trained", "pinn" if surrogate == "auto" else surrogate
         extra: dict[str, Any] = {"domain": Queries(asked.t, asked.x), "seed": seed, **(training or {})}
-        if asked.budget.seconds is not None and kind == "pinn":
+        if kind == "pinn":
+            extra.setdefault("steps", STEPS)
+        if kind == "pinn" and asked.budget.seconds is not None:
             extra.setdefault("seconds", asked.budget.seconds / 2)
         model = trained(problem, kind, progress=progress is True, **extra)
     spent = time.perf_counter() - began

@@ -12,6 +12,7 @@ from .estimators import Evaluations
 from .estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
 from .plan import Share
 from .statistics import Extremes, Floats, Groups, Moments
+from .steepness import is_steep
 
 # Of so many replicates one is run again twice: the even ones with either half of the samples inside F, the odd ones with noise alone there.
 AGAIN_SHARE, LEAST_AGAIN, MOST_AGAIN = 16, 2, 16
@@ -94,7 +95,9 @@ class Tally:
 
     def biases(self) -> dict[str, Floats]:
         """Of the levels not taken, of noise inside F, and of the steps."""
-        levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
+        of = self.increments
+        levels = self.share.estimator.bias(self.kernel.law, of.mean, self.sizes.mean, of.stderr)
+        levels = np.where(self._is_steep(levels), np.nan, levels)
         return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
 
     def bias(self) -> Floats:
@@ -104,7 +107,16 @@ class Tally:
         method, law = self.share.estimator, self.kernel.law
         sizes = np.broadcast_to(self.sizes.mean[:, None], (*self.gradient.mean.shape, self.share.estimator.increments))
         levels = method.bias(law, np.moveaxis(self.gradient_increments.mean, 1, -1), sizes)
+        levels = np.where(self._is_steep(levels[:, 0])[:, None], np.nan, levels)
         return levels + _noise_inside(self._last_slope) + self.share.gradient_bias
+
+    def _is_steep(self, levels: Floats) -> NDArray[np.bool_]:
+        """Where the increments do not tell of those to come; not asked where there are none, or nothing is told anyway."""
+        told = levels > 0
+        if told.any():
+            slope = self.surrogate_slope + (self.gradient.mean if self.kernel.gradient else 0)
+            told &= is_steep(self.kernel.law, self.kernel.t, self.kernel.x, self.estimate(), slope)
+        return told
 
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
