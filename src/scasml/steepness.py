@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .coefficients import diffuse_transposed
 from .defect import Defect
-from .precision import precision
+from .engine import at_points
 from .problem import AbstractLaw, Solution
 
 STEEP = 1.0
@@ -33,16 +33,13 @@ def is_steep(
     # F is that of the problem itself; a law of defect has it at the surrogate and the defect together.
     while isinstance(law, Defect):
         law = law.law
-    with precision(x.dtype):
-        points = (jnp.asarray(a, x.dtype) for a in (t, x, u, slope))
-        return np.asarray(_steepness(law, *points) > STEEP)
+    return at_points(_Steepness(law), t, x, u.astype(x.dtype), slope.astype(x.dtype)) > STEEP
 
 
-@eqx.filter_jit
-def _steepness(law: AbstractLaw, t: Array, x: Array, u: Array, slope: Array) -> Array:
-    def at(t: Array, x: Array, u: Array, slope: Array) -> Array:
-        here = Solution(u, diffuse_transposed(law.diffusion(t, x), slope))
-        a, b = jax.grad(lambda new: law.difference(t, x, new, here))(here)
-        return (law.horizon - t) * (jnp.abs(a) + b @ b)
+class _Steepness(eqx.Module):
+    law: AbstractLaw
 
-    return jax.vmap(at)(t, x, u, slope)
+    def __call__(self, t: Array, x: Array, u: Array, slope: Array) -> Array:
+        here = Solution(u, diffuse_transposed(self.law.diffusion(t, x), slope))
+        a, b = jax.grad(lambda new: self.law.difference(t, x, new, here))(here)
+        return (self.law.horizon - t) * (jnp.abs(a) + b @ b)
