@@ -218,7 +218,7 @@ def integers(t, x):
     """Outputs that are integers or booleans, beside ones that move and on their own."""
     order = jnp.argsort(x)
     largest, where = jax.lax.top_k(x * t, 2)
-    steps = jnp.round(3 * x).astype(int)
+    steps = jnp.round(3 * x).astype(int) + (2 * x).astype(int)
     return (
         x[order] @ jnp.arange(4.0) ** 2 * t
         + largest @ largest

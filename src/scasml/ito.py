@@ -212,11 +212,14 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
         return [out for out, keep in zip(of_movers(*values), smooth, strict=True) if keep]
 
     moving = [env[v] for v in movers]
+    # Integers and booleans do not move.
+    still = [] if all(smooth) else of_movers(*(each.value for each in moving))
+    if not any(smooth):
+        return still
     outs = _moved(equation, operands, smooth_part, moving)
     if all(smooth):
-        return outs
-    # Integers and booleans do not move.
-    still, carried = of_movers(*(each.value for each in moving)), iter(outs)
+        return list(outs)
+    carried = iter(outs)
     return [next(carried) if keep else out for out, keep in zip(still, smooth, strict=True)]
 
 
@@ -226,8 +229,8 @@ def _moved(equation: Any, operands: Sequence[Any], f: Callable[..., list[Array]]
     noisy = [i for i, operand in enumerate(operands) if isinstance(operand, Ito) and operand.noise is not None]
     if not noisy:
         return [Ito(value, None, drift) for value, drift in zip(*_carried(f, moving), strict=True)]
-    if (own := _with_own(name, equation.params, operands, noisy, f, moving)) is not None:
-        return [own]
+    if (kept := _with_own(name, equation.params, operands, noisy, f, moving)) is not None:
+        return [kept]
     operands = [_dense(operand) for operand in operands]
     moving = [_dense(each) for each in moving]
     if name == "dot_general" and noisy == [1] and not isinstance(operands[0], Ito) and _is_matrix_vector(equation):
@@ -384,7 +387,7 @@ def _product(
     )
     if len(noisy) == 2:
         one, other = (operands[i].noise.scales for i in noisy)
-        for shift in one.keys() & other.keys():
+        for shift in sorted(one.keys() & other.keys()):
             moved = moved + jnp.sum(_outer(front(0, one[shift]), front(1, other[shift])), 0).astype(out.dtype)
     return Ito(out, jnp.asarray(noise).astype(out.dtype), moved)
 
