@@ -459,18 +459,6 @@ def test_bias_is_unknown_where_f_is_steep(sigma0, is_steep):
     assert ("too steep" in str(answer.diagnose())) == is_steep
 
 
-def test_increments_that_grow_are_taken_to_grow_on():
-    """0.1, then 0.4: four times as much; within their errors it may be no growth at all, and the sizes of the samples tell."""
-    problem, _ = manufactured()
-    increments, sizes = np.array([[0.06, 0.04, 0.4]]), np.array([[5.0, 5.0, 1.0]])
-    bias = lambda error: Picard(2, 2).bias(problem, increments, sizes, np.full((1, 3), error))
-    np.testing.assert_allclose(bias(1e-9), 0.4 * 4)
-    np.testing.assert_allclose(bias(0.1), 0.4 * 0.1)
-    np.testing.assert_allclose(bias(np.nan), 0.4 * 0.1)
-    longer = np.array([[9.0, 9.0, 0.1, 0.4]])
-    np.testing.assert_allclose(Picard(3, 2).bias(problem, longer, longer, np.zeros((1, 4))), 0.4 * 4)
-
-
 def test_a_steep_time_exponent_stays_finite():
     problem, _ = heat()
     method = Picard(1, 3000, gradient="weights", time_exponent=0.9)

@@ -95,8 +95,7 @@ class Tally:
 
     def biases(self) -> dict[str, Floats]:
         """Of the levels not taken, of noise inside F, and of the steps."""
-        of = self.increments
-        levels = self.share.estimator.bias(self.kernel.law, of.mean, self.sizes.mean, of.stderr)
+        levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
         levels = np.where(self._is_steep(levels), np.nan, levels)
         return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
 
@@ -114,8 +113,11 @@ class Tally:
         """Where the increments do not tell of those to come; not asked where there are none, or nothing is told anyway."""
         told = levels > 0
         if told.any():
-            slope = self.surrogate_slope + (self.gradient.mean if self.kernel.gradient else 0)
-            told &= is_steep(self.kernel.law, self.kernel.t, self.kernel.x, self.estimate(), slope)
+            # At the surrogate, where there is one: the estimate may be all noise.
+            u, slope = self.surrogate_value, self.surrogate_slope
+            if self.kernel.surrogate is None:
+                u, slope = self.value.mean, self.gradient.mean if self.kernel.gradient else slope
+            told &= is_steep(self.kernel.law, self.kernel.t, self.kernel.x, u, slope)
         return told
 
     def spent(self) -> Evaluations:

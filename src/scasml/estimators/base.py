@@ -100,10 +100,5 @@ class AbstractEstimator(eqx.Module):
         return sum(self.costs(law), Evaluations())
 
     @abc.abstractmethod
-    def bias(
-        self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any], stderr: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
-        """A size for the bias of levels not taken, NaN where it cannot be told.
-
-        From the mean increments (..., levels), the sizes of their samples, and the standard errors of the means where they are known.
-        """
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+        """A size for the bias of levels not taken, from the mean increments (..., levels) and sizes; NaN where it cannot be told."""

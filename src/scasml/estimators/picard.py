@@ -35,9 +35,6 @@ TILE = 128
 # Steps of a discretised path while steps="auto" is undecided.
 STEPS = 16
 
-# Standard errors that a mean may be off.
-DOUBT = 2
-
 
 class Picard(AbstractEstimator):
     """Multilevel Picard of `levels` levels with `samples` as the base of the sample numbers.
@@ -335,17 +332,12 @@ class Picard(AbstractEstimator):
             total.append((one + inner).times(self.samples ** (n - l) * nodes))
         return total + [Evaluations()] * (n + 1 - len(total))
 
-    def bias(
-        self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any], stderr: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
+    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
         """What the levels not taken would add, from those taken.
 
         The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is left out is
         about q/(1-q) of the last; with q > 1/2 all of it is reported. With two levels, q is the size of the
         samples of the last over that of the samples of U_1, whose means may cancel, and q of the last is reported.
-
-        Where F is steep over the time that is left, the first increments grow before the later ones fall. If the last mean is
-        larger than the one before it, beyond their errors, it is taken to grow by as much again.
         """
         # Neither the error of a quadrature in time nor that of a clip shows in the increments.
         if self.threshold is not None or self.time == "quadrature":
@@ -364,12 +356,6 @@ class Picard(AbstractEstimator):
         else:
             q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
             q = q / (1 - q)
-        if stderr is not None:
-            surely = last - DOUBT * stderr[..., -1]
-            at_most = before + DOUBT * np.sqrt(np.sum(stderr[..., earlier] ** 2, -1))
-            q = np.maximum(
-                q, np.divide(surely, at_most, out=np.zeros_like(last), where=(surely > at_most) & (at_most > 0))
-            )
         return last * q
 
 
