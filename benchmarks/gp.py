@@ -3,7 +3,7 @@
 import multiprocessing
 import resource
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -14,10 +14,10 @@ from surrogates import queries, relative
 POINTS = 10_000
 
 
-def fitted(factor: str) -> tuple[dict[str, Any], float, Any]:
+def fitted(factor: Literal["dense", "sparse"]) -> tuple[dict[str, Any], float, Any]:
     """Its record, the peak memory in GB of a process of its own, and values at 200 points."""
     problem = problems.burgers(20)
-    model = surrogates.gp(problem, interior=POINTS, boundary=POINTS // 50, factor=factor)  # type: ignore[arg-type]
+    model = surrogates.gp(problem, interior=POINTS, boundary=POINTS // 50, factor=factor)
     t, x = queries(problem, None, 200)
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

@@ -94,6 +94,8 @@ def positive(argument: str, value: Any, remedy: str, or_zero: bool = False) -> f
     return checked
 
 
-def one_of(argument: str, value: Any, allowed: Sequence[str]) -> None:
+def one_of(argument: str, value: Any, allowed: Sequence[str]) -> Any:
+    """One of a few words."""
     if not (isinstance(value, str) and value in allowed):
         raise ArgumentError(f"{argument} must be one of {', '.join(allowed)}, got {brief(value)}: pick one of these.")
+    return value

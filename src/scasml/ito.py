@@ -223,13 +223,28 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
     return [next(carried) if keep else out for out, keep in zip(still, smooth, strict=True)]
 
 
+class _Step(NamedTuple):
+    """An equation of a jaxpr; `f` is it as a function of the distinct operands that move."""
+
+    name: str
+    params: dict[str, Any]
+    operands: Sequence[Any]
+    f: Callable[..., list[Array]]
+    moving: Sequence[Ito]
+
+    @property
+    def noisy(self) -> list[int]:
+        """Which operands carry noise."""
+        return [i for i, each in enumerate(self.operands) if isinstance(each, Ito) and each.noise is not None]
+
+
 def _moved(equation: Any, operands: Sequence[Any], f: Callable[..., list[Array]], moving: Sequence[Ito]) -> list[Ito]:
-    """`f` is the equation as a function of the distinct operands that move."""
     name = equation.primitive.name
-    noisy = [i for i, operand in enumerate(operands) if isinstance(operand, Ito) and operand.noise is not None]
+    step = _Step(name, equation.params, operands, f, moving)
+    noisy = step.noisy
     if not noisy:
         return [Ito(value, None, drift) for value, drift in zip(*_carried(f, moving), strict=True)]
-    if (kept := _with_own(name, equation.params, operands, noisy, f, moving)) is not None:
+    if (kept := _with_own(step)) is not None:
         return [kept]
     operands = [_dense(operand) for operand in operands]
     moving = [_dense(each) for each in moving]
@@ -302,16 +317,10 @@ def _slope_and_curve(f: Callable[..., list[Array]], value: Any, along: Any) -> t
     return jax.jvp(lambda *v: jax.jvp(f, v, along)[1], value, along)
 
 
-def _with_own(
-    name: str,
-    params: dict[str, Any],
-    operands: Sequence[Any],
-    noisy: Sequence[int],
-    f: Callable[..., list[Array]],
-    moving: Sequence[Ito],
-) -> Ito | None:
+def _with_own(step: _Step) -> Ito | None:
     """Where every coordinate still has a noise of its own; None where the primitive has no rule for that."""
-    noises = [operands[i].noise for i in noisy]
+    name, params, operands, f, moving = step
+    noises = [operands[i].noise for i in step.noisy]
     if not all(isinstance(noise, Own) for noise in noises) or len({noise.axis for noise in noises}) > 1:
         return None
     if len(set().union(*(noise.scales for noise in noises))) > FEW:
@@ -319,7 +328,7 @@ def _with_own(
     if name in _PLACE_BY_PLACE:
         return _place_by_place(f, moving)
     if name == "dot_general":
-        return _product(params, operands, noisy, f, moving)
+        return _product(step)
     noise, axis = noises[0], noises[0].axis
     shape = next(iter(noise.scales.values())).shape
     if name == "reduce_sum" and axis in params["axes"]:
@@ -366,30 +375,25 @@ def _axis_after(name: str, params: dict[str, Any], shape: tuple[int, ...], axis:
             return None
 
 
-def _product(
-    params: dict[str, Any],
-    operands: Sequence[Any],
-    noisy: Sequence[int],
-    f: Callable[..., list[Array]],
-    moving: Sequence[Ito],
-) -> Ito | None:
+def _product(step: _Step) -> Ito | None:
     """A sum over the coordinates of products: row k of the noise is the k-th of them."""
-    (left, right), batch = params["dimension_numbers"]
-    contracted = (left, right)
+    contracted, batch = step.params["dimension_numbers"]
+    operands, noisy = step.operands, step.noisy
     if batch != ((), ()) or any(contracted[i] != (operands[i].noise.axis,) for i in noisy):
         return None
     front = lambda i, a: jnp.moveaxis(a, contracted[i][0], 0)
     first, second = (front(i, each.value if isinstance(each, Ito) else each) for i, each in enumerate(operands))
-    (out,), (moved,) = _carried(f, moving)
-    noise = sum(
-        operands[i].noise.rows(lambda s: _outer(front(0, s), second) if i == 0 else _outer(first, front(1, s)))  # noqa: B023
-        for i in noisy
-    )
+    (out,), (moved,) = _carried(step.f, step.moving)
+    noise = jnp.zeros((), out.dtype)
+    if 0 in noisy:
+        noise = noise + operands[0].noise.rows(lambda scale: _outer(front(0, scale), second)).astype(out.dtype)
+    if 1 in noisy:
+        noise = noise + operands[1].noise.rows(lambda scale: _outer(first, front(1, scale))).astype(out.dtype)
     if len(noisy) == 2:
         one, other = (operands[i].noise.scales for i in noisy)
         for shift in sorted(one.keys() & other.keys()):
             moved = moved + jnp.sum(_outer(front(0, one[shift]), front(1, other[shift])), 0).astype(out.dtype)
-    return Ito(out, jnp.asarray(noise).astype(out.dtype), moved)
+    return Ito(out, noise, moved)
 
 
 def _outer(a: Array, b: Array) -> Array:

@@ -24,7 +24,7 @@ from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
 from ..coefficients import diffuse_transposed, undiffuse_transposed
-from ..errors import ArgumentError, ArgumentTypeError, brief, whole
+from ..errors import ArgumentError, brief, one_of, positive, whole
 from ..paths import AbstractPathLaw, Stepped
 from ..problem import AbstractLaw, Solution
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
@@ -79,10 +79,10 @@ class Picard(AbstractEstimator):
     ):
         self.levels = whole("levels", levels, 1, "pass the number of Picard levels")
         self.samples = whole("samples", samples, 1, "pass the base of the sample numbers")
-        self.gradient = _word("gradient", gradient, ("auto", "pathwise", "mixed", "centred", "weights"))
-        self.time = _word("time", time, ("full-history", "quadrature"))
-        self.scheme = _word("scheme", scheme, ("euler", "milstein"))  # type: ignore[assignment]
-        self.threshold = None if threshold is None else _number("threshold", threshold, lambda c: c > 0, "above 0")
+        self.gradient = one_of("gradient", gradient, ("auto", "pathwise", "mixed", "centred", "weights"))
+        self.time = one_of("time", time, ("full-history", "quadrature"))
+        self.scheme = one_of("scheme", scheme, ("euler", "milstein"))
+        self.threshold = None if threshold is None else positive("threshold", threshold, "pass where to clip")
         self.nodes = self.time_exponent = None
         if time == "full-history":
             if nodes is not None:
@@ -90,7 +90,10 @@ class Picard(AbstractEstimator):
                     f'nodes applies to time="quadrature" only, got nodes={brief(nodes)}: leave it out, or change time.'
                 )
             if time_exponent is not None:
-                self.time_exponent = _number("time_exponent", time_exponent, lambda a: 0 <= a < 1, "in [0, 1)")
+                remedy = "pass a in the density r^-a of the random times, 0 <= a < 1"
+                self.time_exponent = positive("time_exponent", time_exponent, remedy, or_zero=True)
+                if self.time_exponent >= 1:
+                    raise ArgumentError(f"time_exponent must be below 1, got {brief(time_exponent)}: {remedy}.")
         else:
             if time_exponent is not None:
                 raise ArgumentError(
@@ -420,18 +423,3 @@ def _tile(count: int, most: int) -> int:
         return count
     divisors = [k for k in range(1, most + 1) if count % k == 0]
     return divisors[-1] if 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))
-
-
-def _word(argument: str, value: Any, allowed: tuple[str, ...]) -> str:
-    if not (isinstance(value, str) and value in allowed):
-        words = " or ".join([", ".join(f'"{word}"' for word in allowed[:-1]), f'"{allowed[-1]}"'])
-        raise ArgumentError(f"{argument} must be {words}, got {brief(value)}: pick one of these.")
-    return value
-
-
-def _number(argument: str, value: Any, allowed: Callable[[float], bool], words: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ArgumentTypeError(f"{argument} must be a number, got {brief(value)}: pass a float {words}.")
-    if not (math.isfinite(value) and allowed(float(value))):
-        raise ArgumentError(f"{argument} must be finite and {words}, got {value}: pass a number {words}.")
-    return float(value)

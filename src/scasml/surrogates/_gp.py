@@ -19,9 +19,10 @@ from ..paths import Gaussian
 from ..precision import precision
 from ..problem import Problem, require_problem
 from ..progress import Training, TrainingReport, training_bar
+from ..statistics import Floats
 from ..surrogate import ClosedForm, Derivatives, wrap
 from . import _kernels as kernels
-from ._newton import Constraints, Floats, Rate, fit
+from ._newton import Constraints, Rate, fit
 from .collocation import collocation, domain_of
 from .own import AbstractTrained, Record
 from .terminal import Base, built_in
@@ -49,11 +50,11 @@ class GaussianProcess(AbstractTrained):
     def __call__(self, t: Array, x: Array) -> Array:
         terms = self._terms(t, x)
         value = jnp.sum(terms.phi * terms.m)
-        return value if self.draws is None else value + Base(self.problem, self.draws)(t, x)
+        return self.on_base(value, t, x)
 
     @property
     def form(self) -> ClosedForm:
-        return ClosedForm(self._derivatives, None if self.draws is None else Base(self.problem, self.draws))
+        return ClosedForm(self._derivatives, self.base)
 
     def _terms(self, t: Array, x: Array) -> kernels.Terms:
         here = lambda a: jnp.asarray(a, x.dtype)

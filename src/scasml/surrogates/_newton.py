@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import ArgumentError, brief
+from ..statistics import Floats
 from . import _kernels as kernels
 from . import _sparse as sparse
 
 FREE = [kernels.VALUE, kernels.LAPLACIAN, kernels.SUM]
-Floats = NDArray[np.float64]
 Rate = Callable[[Floats], tuple[Floats, Floats]]
 
 
@@ -78,8 +77,7 @@ def fit(
     while len(violations) < iterations:
         multipliers = system.solve(a, right - pull * np.sum(a * b, 1))
         weights = pull * weights + a * multipliers[:, None]
-        b = kernels.measured(k.kernel, k.points, k.points, weights) + k.nugget * variances * weights
-        b = np.asarray(b)
+        b = np.asarray(kernels.measured(k.kernel, k.points, k.points, weights)) + k.nugget * variances * weights
         a, right, value = k.linearised(b[:m, FREE])
         # K^-1 b = weights, and the measurement u_t follows the free ones at the rate -a.
         along = weights[:m, FREE] - a[:m, FREE] * weights[:m, [kernels.TIME]] / k.clock

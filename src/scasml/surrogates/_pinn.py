@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
+from ..coefficients import Coefficient
 from ..domain import AbstractDomain, require_domain
 from ..errors import ArgumentError, one_of, positive, whole
 from ..generator import Generator, Hutchinson
@@ -26,7 +27,7 @@ from ..surrogate import Layered
 from .collocation import boundary, collocation, domain_of, moments
 from .files import identity
 from .own import AbstractTrained, Record
-from .terminal import Base, built_in
+from .terminal import built_in
 from .training import Schedule, train
 
 # Points whose spread tells the scale of a coordinate.
@@ -50,16 +51,16 @@ class Pinn(AbstractTrained):
     centre: Array
     spread: Array
     size: Array
-    draws: Array | None
+    draws: Coefficient | None
     record: Record = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
         value = self._head(t, self._weight.astype(x.dtype) @ x)
-        return value if self.draws is None else value + Base(self.problem, self.draws)(t, x)
+        return self.on_base(value, t, x)
 
     @property
     def form(self) -> Layered:
-        return Layered(self._weight, self._head, None if self.draws is None else Base(self.problem, self.draws))
+        return Layered(self._weight, self._head, self.base)
 
     @property
     def _weight(self) -> Array:
@@ -77,8 +78,8 @@ class Pinn(AbstractTrained):
     def architecture(self) -> dict[str, Any]:
         return {"width": len(self.layers[0].bias), "depth": len(self.layers) - 1}
 
-    def arrays(self) -> dict[str, Array]:
-        named = {"centre": self.centre, "spread": self.spread, "size": self.size}
+    def arrays(self) -> dict[str, Any]:
+        named: dict[str, Any] = {"centre": self.centre, "spread": self.spread, "size": self.size}
         if self.draws is not None:
             named["draws"] = self.draws
         for i, layer in enumerate(self.layers):

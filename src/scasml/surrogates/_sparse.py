@@ -10,19 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import ArgumentError
+from ..statistics import Floats
 from . import _kernels as kernels
 
 LANDMARKS = 2000
 ACCURACY = 1e-7
 PATIENCE = 1000
 
-Vector = NDArray[np.float64]
 
-
-def low_rank(kernel: kernels.Gaussian, points: kernels.Points, a: Vector, noise: Vector) -> Callable[[Vector], Vector]:
+def low_rank(kernel: kernels.Gaussian, points: kernels.Points, a: Floats, noise: Floats) -> Callable[[Floats], Floats]:
     """The inverse of the factor, for measurements (n, 4) at the points."""
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
@@ -36,28 +34,28 @@ def low_rank(kernel: kernels.Gaussian, points: kernels.Points, a: Vector, noise:
     rest = np.maximum(variance - np.sum(root * root, 0), 0.0) + noise
     core = cho_factor(np.eye(len(s)) + (root / rest) @ root.T)
 
-    def apply(r: Vector) -> Vector:
+    def apply(r: Floats) -> Floats:
         scaled = r / rest
         return scaled - root.T @ cho_solve(core, root @ scaled) / rest
 
     return apply
 
 
-def _cross(kernel: kernels.Gaussian, points: kernels.Points, a: Vector) -> Vector:
+def _cross(kernel: kernels.Gaussian, points: kernels.Points, a: Floats) -> Floats:
     """Of the four measurements at one point only u and Lap u are correlated."""
     table = kernels.at_one_point(kernel, points.x.shape[1])
     return a[:, kernels.VALUE] * a[:, kernels.LAPLACIAN] * table[kernels.VALUE][kernels.LAPLACIAN]
 
 
 def solve(
-    product: Callable[[Vector], Vector], factor: Callable[[Vector], Vector], right: Vector, start: Vector | None
-) -> tuple[Vector, int]:
+    product: Callable[[Floats], Floats], factor: Callable[[Floats], Floats], right: Floats, start: Floats | None
+) -> tuple[Floats, int]:
     """K^-1 `right` and how many products it took."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     n, count = len(right), 0
 
-    def counted(v: Vector) -> Vector:
+    def counted(v: Floats) -> Floats:
         nonlocal count
         count += 1
         return product(v)

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from numpy.typing import NDArray
 
 from ..generator import Generator
 from ..problem import Problem
+from ..statistics import Floats
 from ..surrogate import wrap
 from ._train_product import hermite, jet, legendre
 from .terminal import Base
@@ -20,8 +20,6 @@ from .terminal import Base
 TIME_DEGREE = 7
 SPREAD = 0.3  # of the first guess of the cores
 CHUNK = 256
-
-Floats = NDArray[Any]
 
 
 class Rows(NamedTuple):

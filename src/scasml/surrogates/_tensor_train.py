@@ -32,12 +32,13 @@ from ..errors import ArgumentError, whole
 from ..precision import precision
 from ..problem import Problem, require_problem
 from ..progress import Training, TrainingReport, training_bar
+from ..statistics import Floats
 from ..surrogate import ClosedForm, Derivatives
-from ._sweeps import Features, Floats, first_guess, in_chunks, padded
+from ._sweeps import Features, first_guess, in_chunks, padded
 from ._train_product import REACH, jet, lefts, matrices, rights
 from .collocation import domain_of, paths_of
 from .own import AbstractTrained, Record
-from .terminal import Base, built_in
+from .terminal import built_in
 
 RIDGE = 1e-4  # of the first sweep, in units of the mean eigenvalue; relative to the cores as they are
 WORTH = (
@@ -62,14 +63,14 @@ class TensorTrain(AbstractTrained):
         here = lambda a: jnp.asarray(a, x.dtype)
         y = ((x if self.frame is None else here(self.frame) @ x) - here(self.centre)) / here(self.scale)
         value = lefts(self._matrices(self._joined(t, y)))[1][0]
-        return value if self.draws is None else value + Base(self.problem, self.draws)(t, x)
+        return self.on_base(value, t, x)
 
     @property
     def form(self) -> ClosedForm | None:
         """The coordinates of a frame are not those of x."""
         if self.frame is not None:
             return None
-        return ClosedForm(self._derivatives, None if self.draws is None else Base(self.problem, self.draws))
+        return ClosedForm(self._derivatives, self.base)
 
     def _derivatives(self, t: Array, x: Array) -> Derivatives:
         """Of the product: each matrix in turn gives way to its derivative."""
@@ -91,7 +92,7 @@ class TensorTrain(AbstractTrained):
         (d, p, r, _), (q, _) = self.cores.shape, self.clock.shape
         return {"dim": d, "rank": r, "degree": p - 1, "time_degree": q - 1}
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         names = ("clock", "cores", "centre", "scale", "draws", "frame")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
@@ -186,7 +187,7 @@ def _frame(problem: Problem) -> Floats | None:
     """Coordinates whose noises are independent: sigma^-1 for a constant matrix sigma."""
     sigma = problem.dynamics.constant_diffusion
     if sigma is not None:
-        return np.linalg.inv(np.asarray(sigma, np.float64)) if np.ndim(sigma) == 2 else None
+        return np.linalg.inv(np.asarray(sigma, np.float64)).astype(np.float64) if np.ndim(sigma) == 2 else None
     t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (problem.dim,)))
     shape = jax.eval_shape(problem.diffusion, t, x).shape
     if len(shape) == 2:

@@ -9,8 +9,10 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .. import plots
+from ..coefficients import Coefficient
 from ..problem import Problem
 from ..surrogate import AbstractSurrogate
+from .terminal import Base
 
 
 class Record(tuple[tuple[str, Any], ...]):
@@ -36,13 +38,23 @@ class AbstractTrained(AbstractSurrogate):
     kind: ClassVar[str]
     problem: eqx.AbstractVar[Problem]
     record: eqx.AbstractVar[Record]
+    draws: eqx.AbstractVar[Coefficient | None]  # of what is built in; None: nothing is
+
+    @property
+    def base(self) -> Base | None:
+        """What is built in."""
+        return None if self.draws is None else Base(self.problem, self.draws)
+
+    def on_base(self, value: Array, t: Array, x: Array) -> Array:
+        """A value of what was learned, and what is built in."""
+        return value if (base := self.base) is None else value + base(t, x)
 
     @abc.abstractmethod
     def architecture(self) -> dict[str, Any]:
         """What it takes beside the arrays to build it again: numbers, words, lists of them."""
 
     @abc.abstractmethod
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         """Its arrays by name."""
 
     @classmethod
