@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scasml
-from scasml import Hutchinson, Picard, ScasmlError, problems, tables
+from scasml import Hutchinson, Picard, ScasmlError, plan, problems, tables
 from scasml.budget import Budget
 from scasml.correction import Correction, Cost
 from scasml.diagnosis import Tails
@@ -61,8 +61,8 @@ def assert_one_sentence(message: str) -> None:
 
 def refused(call: Any, *fragments: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for entry in ("Kernel", "surrogate_at", "terminal_at"):
-            patch.setattr(CORRECT, entry, poison)
+        for room, entry in ((plan, "Kernel"), (CORRECT, "surrogate_at"), (CORRECT, "terminal_at")):
+            patch.setattr(room, entry, poison)
         with pytest.raises(ScasmlError) as caught:
             call()
     assert isinstance(caught.value, ValueError | TypeError)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import scasml
 from helpers import rough
-from scasml import Hutchinson, Picard, cli, problems
+from scasml import Hutchinson, Linearised, Picard, cli, plan, problems
 from scasml.__main__ import main
 from scasml.correction import Correction
 from scasml.surrogates import wrap
@@ -191,10 +191,17 @@ class TestOptions:
     def test_defaults(self, asked):
         run("correct", "hjb", "--dim", "2", "--surrogate", "none")
         assert asked["problem"] is problems.hjb(2)
-        assert asked["method"] == Picard(2, 10)
+        assert asked["method"] == "auto"
         assert asked["surrogate"] is None
         assert (asked["replicates"], asked["seed"], asked["laplacian"], asked["dtype"]) == (None, 0, "exact", "float32")
         assert asked["progress"] is False  # no terminal to show it on
+
+    def test_the_other_method(self, asked):
+        options = ["--samples", "64", "--remainder", "0", "--steps", "8", "--sampling", "antithetic"]
+        run("correct", "hjb", "--dim", "2", "--surrogate", "none", "--method", "linearised", *options)
+        got = asked["method"]
+        assert isinstance(got, Linearised)
+        assert (got.samples, got.remainder, got.steps, got.sampling) == (64, 0, 8, "antithetic")
 
     def test_the_method(self, asked):
         paper = ["--levels", "3", "--samples", "4", "--gradient", "weights", "--threshold", "0.01"]
@@ -285,6 +292,8 @@ ERRORS = {
     "output-ending": ([*ZOO, "--surrogate", "marks.py:u", "-o", "answers.xlsx"], ("output", "'.xlsx'")),
     "output-folder": ([*ZOO, "--surrogate", "marks.py:u", "-o", "nowhere/answers.csv"], ("output", "nowhere'")),
     "levels": ([*ZOO, *OK, "--levels", "0"], ("levels", "got 0")),
+    "method": ([*ZOO, *OK, "--method", "euler"], ("method", "euler", "linearised")),
+    "not an option of it": ([*ZOO, *OK, "--method", "linearised", "--levels", "3"], ("levels", "Linearised", "got 3")),
     "samples": ([*ZOO, *OK, "--samples", "-3"], ("samples", "got -3")),
     "time": ([*ZOO, *OK, "--time", "later"], ("time", "'later'")),
     "nodes": ([*ZOO, *OK, "--nodes", "3"], ("nodes", "3")),
@@ -311,8 +320,8 @@ class TestErrors:
         monkeypatch.setattr(sys, "argv", ["scasml", *arguments])
         monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
         module = sys.modules["scasml.correct"]
-        for entry in ("Kernel", "surrogate_at", "terminal_at"):
-            monkeypatch.setattr(module, entry, lambda *args, **kwargs: pytest.fail("reached the simulation"))
+        for room, entry in ((plan, "Kernel"), (module, "surrogate_at"), (module, "terminal_at")):
+            monkeypatch.setattr(room, entry, lambda *args, **kwargs: pytest.fail("reached the simulation"))
         with pytest.raises(SystemExit) as caught:
             main()
         line = caught.value.code  # a text: Python prints it on stderr and exits with 1

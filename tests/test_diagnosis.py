@@ -255,7 +255,7 @@ class TestFindings:
         noise, mean = np.full((6, 3), 1e-4), np.full((6, 3), 1e-3)
         noise[:, 2] = 1.0
         text = texts(with_levels(healthy(), variance=noise, mean=mean), "level")
-        assert "Picard level 1 makes 100 % of the variance and adds only 0.001" in text
+        assert "level 1 makes 100 % of the variance and adds only 0.001" in text
         mean[:, 2] = 0.2
         assert "level" not in with_levels(healthy(), variance=noise, mean=mean).diagnose().kinds
 

@@ -16,7 +16,8 @@ from helpers import SIGMAS, varying
 from scasml import GeometricBrownian, OrnsteinUhlenbeck, Picard
 from scasml.budget import Budget
 from scasml.defect import Defect
-from scasml.plan import PILOT_REPLICATES, plan
+from scasml.plan import PILOT_REPLICATES, Control, Setting, plan
+from scasml.surrogates import wrap
 from test_bad_input import refused
 
 
@@ -226,12 +227,12 @@ def chosen(terminal, levels=2, uses_z=True, with_gradient=True, x=None, nonlinea
     """What gradient="auto" comes to at each point."""
     F = nonlinearity or ((lambda t, x, u, z: 0.1 * z @ z) if uses_z else (lambda t, x, u, z: 0.1 * u))
     problem = scasml.Problem(dim=2, horizon=0.5, nonlinearity=F, terminal=terminal)
-    law = problem if surrogate is None else Defect(problem, surrogate)
+    model = None if surrogate is None else wrap(surrogate, problem)
+    control = Control("this", problem if model is None else Defect(problem, model), model)
     points = np.atleast_2d(np.array([0.1, -0.2]) if x is None else x).astype(np.float32)
-    shares = plan(
-        problem, law, None, Picard(levels, 2, **options), np.zeros(len(points), np.float32), points, seed=0,
-        gradient=with_gradient, budget=Budget(2), deadline=np.inf,
-    )  # fmt: skip
+    times = np.zeros(len(points), np.float32)
+    setting = Setting(problem, model, times, points, 0, with_gradient, Budget(2), np.inf)
+    shares = plan(setting, control, Picard(levels, 2, **options))
     names = np.empty(len(points), object)
     for share in shares:
         names[share.points] = share.estimator.gradient

@@ -32,7 +32,7 @@ from elastic_case import (
     refine,
 )
 from helpers import heat
-from scasml import Picard, ScasmlError
+from scasml import Picard, ScasmlError, plan
 from scasml.budget import ENOUGH_FOR_BIAS, MOST_GROWTH
 
 
@@ -253,8 +253,8 @@ class TestBadInput:
 
     @staticmethod
     def check_refused(monkeypatch, call, name, got):
-        for entry in ("Kernel", "surrogate_at", "terminal_at"):
-            monkeypatch.setattr(CORRECT, entry, poison)
+        for room, entry in ((plan, "Kernel"), (CORRECT, "surrogate_at"), (CORRECT, "terminal_at")):
+            monkeypatch.setattr(room, entry, poison)
         with pytest.raises(ScasmlError) as caught:
             call()
         message = str(caught.value)

@@ -105,7 +105,7 @@ def test_normal_numbers_from_extreme_bits(monkeypatch):
 
 
 def draw(paths, s, x, tau, count, weight=True, seed=0):
-    jump = lambda key: paths.jump(key, jnp.asarray(s), jnp.asarray(x), jnp.asarray(tau), weight)
+    jump = lambda key: paths.jump(key, jnp.asarray(s), jnp.asarray(x), jnp.asarray(tau), weight)[:2]
     return jax.jit(lambda keys: jax.lax.map(jump, keys, batch_size=4096))(jax.random.split(jax.random.key(seed), count))
 
 
@@ -271,7 +271,8 @@ def test_the_weight_by_one_reverse_pass_is_the_one_by_the_derivative_process(noi
     dynamics, x, tau = ORDERS[noise], jnp.array([0.3, -0.4]), jnp.asarray(0.8)
     paths, key = Stepped(dynamics=dynamics, scheme=scheme, steps=8), jax.random.key(0)
     got = paths.jump(key, jnp.zeros(()), x, tau, True)
-    end, _, weight = path_of(dynamics, scheme, 8, x, paths.grid(key, jnp.zeros(()), x, tau)[2], tau)
+    dw = jnp.sqrt(tau / 8) * jax.random.normal(key, (8, 2))
+    end, _, weight = path_of(dynamics, scheme, 8, x, dw, tau)
     np.testing.assert_allclose(got.x, end, rtol=1e-12)
     np.testing.assert_allclose(got.weight, weight, rtol=1e-10)
 
@@ -282,7 +283,7 @@ def test_halved_steps_are_half_as_many_on_the_same_noise(noise, scheme):
     """Also as data, inside a compiled program; the steps of no length leave X and its weight alone."""
     dynamics, x, tau, key = ORDERS[noise], jnp.array([0.3, -0.4]), jnp.asarray(0.5), jax.random.key(1)
     fine = Stepped(dynamics=dynamics, scheme=scheme, steps=8)
-    dw = fine.grid(key, jnp.zeros(()), x, tau)[2]
+    dw = jnp.sqrt(tau / 8) * jax.random.normal(key, (8, 2))
     end, _, weight = path_of(dynamics, scheme, 4, x, dw[0::2] + dw[1::2], tau)
 
     @jax.jit
@@ -314,7 +315,7 @@ def test_steps_in_a_time_dependent_field(scheme):
     """dX = cos(t) dt + (1 + t) dW is Gaussian with variance ((1+t)^3 - (1+s)^3)/3: 6 standard errors, 2e-9 each, and a bias of 1/K."""
     dynamics = General(lambda t, x: jnp.cos(t) * jnp.ones_like(x), lambda t, x: 1 + t)
     s, tau = 0.5, 1.0
-    ends = np.asarray(draw(Stepped(dynamics=dynamics, scheme=scheme, steps=128), s, np.zeros(1), tau, 50_000, False).x)
+    ends = np.asarray(draw(Stepped(dynamics=dynamics, scheme=scheme, steps=128), s, np.zeros(1), tau, 50_000, False)[0])
     variance = ((2.5**3) - 1.5**3) / 3
     within(ends, np.sin(1.5) - np.sin(0.5), slack=0.01)
     within(ends**2, variance + (np.sin(1.5) - np.sin(0.5)) ** 2, slack=0.03)

@@ -13,7 +13,7 @@ from literal import literal_picard
 from scasml import Picard
 from scasml.coefficients import diffuse_transposed
 from scasml.defect import Defect
-from scasml.estimators import picard
+from scasml.estimators import means
 from scasml.estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
 from scasml.paths import Gaussian
 from scasml.precision import cast
@@ -111,7 +111,7 @@ class TestLiteral:
     def test_tiles(self, monkeypatch):
         """The same sums when samples come a few at a time, through a loop, at inner levels too, with a ragged last tile."""
         problem, _ = manufactured()
-        monkeypatch.setattr(picard, "TILE", 2)
+        monkeypatch.setattr(means, "TILE", 2)
         self.check(problem, wrap(rough, problem), 2, 3, {})
         self.check(problem, None, 2, 5, {"gradient": "weights"})
 
@@ -291,20 +291,20 @@ def check_streams_independent():
         dim=2, horizon=1.0, nonlinearity=lambda t, x, u, z: jnp.sin(u) + jnp.sum(z), terminal=lambda x: jnp.sum(x**2)
     )
     draws = []
-    original = Gaussian.jump
+    original = Gaussian.move
 
-    def recording(self, key, s, x, duration, weight):
-        jump = original(self, key, s, x, duration, True)
+    def recording(self, noise, s, x, duration, weight):
+        jump = original(self, noise, s, x, duration, True)
         jax.debug.callback(lambda w: draws.append(tuple(np.asarray(w).tolist())), jump.weight * jnp.sqrt(duration))
         return jump
 
-    Gaussian.jump = recording
+    Gaussian.move = recording
     try:
         method = Picard(3, 2, gradient="weights")
         jax.block_until_ready(one_replicate(problem, None, method, jax.random.key(0), 0.0, np.zeros(2, np.float32)))
         jax.effects_barrier()
     finally:
-        Gaussian.jump = original
+        Gaussian.move = original
     assert len(draws) == method.cost(problem).normals // 2
     rounded = {tuple(np.round(d, 4)) for d in draws}
     assert len(rounded) > 0.95 * len(draws)
@@ -324,8 +324,8 @@ def test_centred_weights_are_less_noisy():
 
 def test_the_mean_of_others():
     values, present = jnp.array([1.0, 2.0, 6.0, 9.0]), jnp.array([True, True, True, False])
-    np.testing.assert_allclose(picard._mean_of_others(values, present)[:3], [4.0, 3.5, 1.5])
-    np.testing.assert_allclose(picard._mean_of_others(values[:1], present[:1]), [0.0])
+    np.testing.assert_allclose(means.mean_of_others(values, present)[:3], [4.0, 3.5, 1.5])
+    np.testing.assert_allclose(means.mean_of_others(values[:1], present[:1]), [0.0])
 
 
 def test_a_linear_law_takes_one_level_only():
@@ -338,7 +338,7 @@ def test_a_linear_law_takes_one_level_only():
     ("count", "most"), [(100, 128), (100, 12), (1000, 128), (211, 128), (4099, 128), (512, 128), (1, 1)]
 )
 def test_tile(count, most):
-    tile = picard._tile(count, most)
+    tile = means.tile_size(count, most)
     assert 1 <= tile <= max(count if count <= most else most, 1)
     assert -(-count // tile) * tile - count < tile
 

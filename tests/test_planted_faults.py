@@ -39,20 +39,20 @@ def forgotten_subtraction(monkeypatch):
 @pytest.fixture
 def wrong_weight(monkeypatch):
     """The fault of the paper's public code: xi / (T - t) instead of xi / sqrt(T - t)."""
-    right = Gaussian.jump
+    right = Gaussian.move
 
-    def jump(self, key, s, x, duration, weight):
-        x, w = right(self, key, s, x, duration, weight)
+    def move(self, noise, s, x, duration, weight):
+        x, w, _ = right(self, noise, s, x, duration, weight)
         return Jump(x, None if w is None else w / jnp.sqrt(duration))
 
-    monkeypatch.setattr(Gaussian, "jump", jump)
+    monkeypatch.setattr(Gaussian, "move", move)
 
 
 @pytest.fixture
 def reused_key(monkeypatch):
     """Every level of a call draws from the same streams."""
     right = picard._streams
-    monkeypatch.setattr(picard, "_streams", lambda key, n, level, i, count: right(key, n, 0, i, count))
+    monkeypatch.setattr(picard, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first))
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def wrong_time_weight(monkeypatch):
     """The density of the random time is forgotten; it is 1 only for a uniform one."""
     right = FullHistory.draw
 
-    def draw(self, key, node, s, horizon):
-        duration, _ = right(self, key, node, s, horizon)
+    def draw(self, uniform, node, s, horizon):
+        duration, _ = right(self, uniform, node, s, horizon)
         return duration, horizon - s
 
     monkeypatch.setattr(FullHistory, "draw", draw)
@@ -120,26 +120,26 @@ def test_literal_recursion_sees_it(fault, request):
 
 @pytest.mark.usefixtures("x64")
 def test_growth_without_half_the_variance(monkeypatch):
-    right = GeometricBrownian.jump
+    right = GeometricBrownian.move
 
-    def jump(self, key, s, x, duration, weight):
-        x, w = right(self, key, s, x, duration, weight)
+    def move(self, noise, s, x, duration, weight):
+        x, w, _ = right(self, noise, s, x, duration, weight)
         return Jump(x * jnp.exp(0.5 * self.volatility**2 * duration), w)
 
-    monkeypatch.setattr(GeometricBrownian, "jump", jump)
+    monkeypatch.setattr(GeometricBrownian, "move", move)
     must_fail(test_paths.check_exact_law, test_paths.laws(2)["geometric"], 2)
 
 
 @pytest.mark.usefixtures("x64")
 def test_a_weight_without_the_derivative_process(monkeypatch):
     """(W_t - W_s)/(t - s), which is right where sigma^-1 D is constant, and nowhere else."""
-    right = Stepped.jump
+    right = Stepped.move
 
-    def jump(self, key, s, x, duration, weight):
-        end = right(self, key, s, x, duration, False).x
-        return Jump(end, self.grid(key, s, x, duration)[2].sum(0) / duration)
+    def move(self, noise, s, x, duration, weight):
+        end = right(self, noise, s, x, duration, False).x
+        return Jump(end, self.grid(noise, s, duration)[2].sum(0) / duration)
 
-    monkeypatch.setattr(Stepped, "jump", jump)
+    monkeypatch.setattr(Stepped, "move", move)
     test_paths.check_weights_of_steps("geometric")
     must_fail(test_paths.check_weights_of_steps, "relaxing")
 

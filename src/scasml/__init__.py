@@ -8,7 +8,7 @@ from .correction import Correction
 from .defect import Defect
 from .domain import Ball, Box
 from .errors import ScasmlError, ToleranceError
-from .estimators import Picard
+from .estimators import Linearised, Picard
 from .generator import Hutchinson
 from .paths import GeometricBrownian, OrnsteinUhlenbeck
 from .problem import Problem, Reference
@@ -24,6 +24,7 @@ __all__ = [
     "Defect",
     "GeometricBrownian",
     "Hutchinson",
+    "Linearised",
     "OrnsteinUhlenbeck",
     "Picard",
     "Problem",

@@ -17,8 +17,8 @@ from rich.table import Table
 from . import problems, tables
 from .correct import correct as run_correct
 from .correction import Correction
-from .errors import ArgumentError, FileError, first_line
-from .estimators import Picard
+from .errors import ArgumentError, FileError, brief, first_line, one_of
+from .estimators import AbstractEstimator, Linearised, Picard
 from .generator import Hutchinson
 from .problem import Problem
 from .solve import solve as run_solve
@@ -90,8 +90,11 @@ Seconds = Annotated[float | None, typer.Option(help="Stop after so long, compila
 Replicates = Annotated[
     int | None, typer.Option(help="Stop after so many independent repeats; with no rule, one second's worth.")
 ]
-Levels = Annotated[int, typer.Option(help="Picard levels.")]
-Samples = Annotated[int, typer.Option(help="Base of the sample numbers.")]
+Method = Annotated[
+    str, typer.Option(help="auto, picard or linearised; auto with an option of Picard's is picard.", show_default=True)
+]
+Levels = Annotated[int | None, typer.Option(help="Picard levels.")]
+Samples = Annotated[int | None, typer.Option(help="Paths of a replicate; of Picard, base of the sample numbers.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Do not shrink corrections that are hardly larger than their noise.")]
 Diagnose = Annotated[bool, typer.Option("--diagnose", help="Say in plain words what is wrong.")]
 Seed = Annotated[int, typer.Option(help="Fixes the draws: the answer for given replicates, bit for bit.")]
@@ -113,13 +116,16 @@ def correct(
     param: Param = None,
     t: Time = None,
     inputs: Annotated[str | None, typer.Option(help='How the model is called: "t, x", "tx" or "xt".')] = None,
-    levels: Levels = 2,
-    samples: Samples = 10,
-    time: Annotated[str, typer.Option(help="full-history or quadrature.")] = "full-history",
+    method: Method = "auto",
+    levels: Levels = None,
+    samples: Samples = None,
+    sampling: Annotated[str | None, typer.Option(help="mc, antithetic or rqmc.")] = None,
+    remainder: Annotated[int | None, typer.Option(help="Paths inside the remainder of linearised, or 0.")] = None,
+    time: Annotated[str | None, typer.Option(help="full-history or quadrature.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes of the quadrature.")] = None,
-    gradient: Annotated[str, typer.Option(help="auto, pathwise, mixed or weights.")] = "auto",
-    scheme: Annotated[str, typer.Option(help="euler or milstein, for paths that are not drawn exactly.")] = "euler",
-    steps: Annotated[str, typer.Option(help="Steps of such a path, or auto.")] = "auto",
+    gradient: Annotated[str | None, typer.Option(help="auto, pathwise, mixed, centred or weights.")] = None,
+    scheme: Annotated[str | None, typer.Option(help="euler or milstein, for paths not drawn exactly.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Steps of such a path, or auto.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Clip every component to this size.")] = None,
     hutchinson: Annotated[int | None, typer.Option(help="Estimate the trace from so many coordinates.")] = None,
     rtol: Rtol = None,
@@ -142,15 +148,18 @@ def correct(
         model,
         ts,
         xs,
-        method=Picard(
-            levels,
-            samples,
-            time,  # type: ignore[arg-type]
-            nodes,
-            gradient=gradient,  # type: ignore[arg-type]
+        method=_method(
+            method,
+            levels=levels,
+            samples=samples,
+            sampling=sampling,
+            remainder=remainder,
+            time=time,
+            nodes=nodes,
+            gradient=gradient,
             threshold=threshold,
-            scheme=scheme,  # type: ignore[arg-type]
-            steps=int(steps) if steps.lstrip("-").isdigit() else steps,  # type: ignore[arg-type]
+            scheme=scheme,
+            steps=int(steps) if steps is not None and steps.lstrip("-").isdigit() else steps,
         ),
         rtol=rtol,
         atol=atol,
@@ -208,8 +217,9 @@ def solve(
     from_nothing: Annotated[bool, typer.Option("--train", help="Train, even if a surrogate is shipped.")] = False,
     surrogate: Annotated[str, typer.Option(help="The kind to train: auto, pinn, gp or tensor_train.")] = "auto",
     steps: Steps = None,
-    levels: Levels = 2,
-    samples: Samples = 10,
+    method: Method = "auto",
+    levels: Levels = None,
+    samples: Samples = None,
     rtol: Rtol = None,
     atol: Atol = None,
     seconds: Seconds = None,
@@ -230,7 +240,7 @@ def solve(
         xs,
         surrogate="pinn" if from_nothing and surrogate == "auto" else surrogate,  # type: ignore[arg-type]
         training=None if steps is None else {"steps": steps},
-        method=Picard(levels, samples),
+        method=_method(method, levels=levels, samples=samples),
         rtol=rtol,
         atol=atol,
         seconds=seconds,
@@ -264,6 +274,20 @@ def _pair(
     )
 
 
+def _method(method: str, **options: Any) -> AbstractEstimator | str:
+    """The estimator of that name with the options that were given."""
+    one_of("method", method, ("auto", "picard", "linearised"))
+    given = {name: value for name, value in options.items() if value is not None}
+    if method == "auto" and not given:
+        return "auto"
+    make = Linearised if method == "linearised" else Picard
+    known = inspect.signature(make).parameters
+    for name, value in given.items():
+        if name not in known:
+            raise ArgumentError(f"{name} is not an option of {make.__name__}, got {brief(value)}: leave it out.")
+    return make(**given)
+
+
 def _points(points: Path | None, law: Problem, t: float | None) -> tuple[Any, Any]:
     if points is not None:
         return tables.read_points(points, law.dim, t)
@@ -290,17 +314,26 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline, surrogates; by default the first two."
+            help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline, surrogates, gp, "
+            "accuracy; by default the first two. Files after accuracy: a saved surrogate, and points."
         ),
     ] = None,
 ) -> None:
     """Side-by-side ratios of CPU time, each from one interleaved run; and the published tables made again."""
     folder = _benchmarks()
     known = sorted(path.stem for path in folder.glob("*.py") if "def main(" in path.read_text(encoding="utf-8"))
+    asked: list[list[str]] = []
     for name in names or ["residual", "correction"]:
-        if name not in known:
+        if asked and asked[-1][0] == "accuracy" and name not in known:
+            asked[-1].append(str(Path(name).absolute()))
+        elif name in known:
+            asked.append([name])
+        else:
             raise ArgumentError(f"bench must be one of {', '.join(known)}, got {name!r}: name one of these.")
-        subprocess.run([sys.executable, "-c", f"import {name}; {name}.main()"], check=True, cwd=folder)
+    for name, *files in asked:
+        command = f"import sys, {name}; {name}.main(*sys.argv[1:])"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+        subprocess.run([sys.executable, "-c", command, *files], check=True, env=environment)
 
 
 def _benchmarks() -> Path:

@@ -9,15 +9,27 @@ from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
 from .budget import DEFAULT_SECONDS
-from .correction import CONVERGED, EXHAUSTED, INTERRUPTED, KEPT, LATE, NOT_FINITE, TOO_BIASED, Correction, Cost, Round
-from .defect import Defect
+from .choice import choose, controls
+from .correction import (
+    CONVERGED,
+    EXHAUSTED,
+    INTERRUPTED,
+    KEPT,
+    LATE,
+    NOT_FINITE,
+    TOO_BIASED,
+    Choice,
+    Correction,
+    Cost,
+    Round,
+)
 from .diagnosis import Levels, Tails
-from .engine import Kernel, surrogate_at, terminal_at
+from .engine import surrogate_at, terminal_at
 from .errors import ToleranceError
 from .estimators import AbstractEstimator, Evaluations
 from .generator import Hutchinson
 from .interruption import Interruption
-from .plan import plan
+from .plan import Setting, Share, plan
 from .precision import cast, precision
 from .problem import AbstractLaw
 from .progress import Progress, Report, correction_bar
@@ -54,7 +66,7 @@ def correct(
 
     - `surrogate`: what `surrogates.wrap` takes or returns; None simulates the problem itself.
     - `t`: a number or (B,); `x`: (d,) or (B, d). One point gives scalar answers.
-    - `method`: "auto" is `Picard(levels=2, samples=10)` in this version.
+    - `method`: "auto" lets a pilot choose, at each point for itself; `answer.choices` says what it chose, and why.
     - `rtol`, `atol`: a point is done when half of its 95 % interval, bias included, is at most rtol |value| or at most atol.
     - `seconds`: for the whole call, compilation included; `replicates`: independent repeats at a point.
       The first rule that is reached ends a point. With none the answer is one second's worth, and says so.
@@ -168,35 +180,36 @@ class _Run:
         with precision(asked.dtype):
             law = cast(asked.problem, asked.dtype)
             self.model = None if asked.surrogate is None else wrap(cast(asked.surrogate, asked.dtype), asked.problem)
-            self.law = law if self.model is None else Defect(law, self.model, asked.hutchinson)
             self.inside = asked.t < asked.dtype.type(asked.problem.horizon)
-            t, x = asked.t[self.inside], asked.x[self.inside]
-            options: dict[str, Any] = {"seed": asked.seed, "gradient": asked.with_gradient}
-            halfway = (began + self.deadline) / 2
-            shares = (
-                plan(law, self.law, self.model, asked.method, t, x, budget=asked.budget, deadline=halfway, **options)
-                if len(t)
-                else []
+            setting = Setting(
+                problem=law,
+                surrogate=self.model,
+                t=asked.t[self.inside],
+                x=asked.x[self.inside],
+                seed=asked.seed,
+                gradient=asked.with_gradient,
+                budget=asked.budget,
+                deadline=(began + self.deadline) / 2,
             )
             self.tallies = [
-                Tally(
-                    share,
-                    Kernel(
-                        self.law,
-                        share.estimator,
-                        t[share.points],
-                        x[share.points],
-                        surrogate=self.model,
-                        chunk=asked.chunk,
-                        **options,
-                    ),
-                )
-                for share in shares
+                Tally(share, setting.kernel(share.control, share.estimator, share.points, chunk=asked.chunk))
+                for share in self._shares(setting, law)
             ]
             # At t = T the solution is g: no simulation, no error.
             self.base, self.end = np.zeros(len(asked.t)), terminal_at(law, asked.x[~self.inside])
             if self.model is not None:
                 self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], asked.x[~self.inside])
+
+    def _shares(self, setting: Setting, law: AbstractLaw) -> list[Share]:
+        """By whom every point is served."""
+        asked = self.asked
+        if not len(setting.t):
+            return []
+        known = controls(asked.problem, law, self.model, asked.hutchinson)
+        if asked.method is None:
+            return choose(setting, known)
+        # An estimator that was asked for starts from the surrogate, or from nothing.
+        return plan(setting, known[-1 if self.model is None else 0], asked.method)
 
     def round(self, interruption: Interruption, report: Report | None) -> None:
         budget = self.asked.budget
@@ -280,7 +293,7 @@ class _Run:
             base[at] = tally.surrogate_value
             value[at], count[at], stderr[at], bias[at] = self._state(tally)
             gradient_method[at] = tally.share.estimator.gradient
-            if tally.share.estimator.discretises(self.law):
+            if tally.share.estimator.discretises(tally.kernel.law):
                 steps[at] = tally.share.estimator.steps
             if asked.with_gradient:
                 with np.errstate(invalid="ignore"):
@@ -317,14 +330,24 @@ class _Run:
             steps=first(steps),
             gradient_method=if_gradient(gradient_method),
             cost=Cost(spent, rows, time.monotonic() - self.began),
-            method=asked.method,
+            method="auto" if asked.method is None else asked.method,
+            choices=tuple(
+                Choice(
+                    np.flatnonzero(self.inside)[tally.share.points],
+                    tally.share.estimator,
+                    tally.share.control.name,
+                    tally.share.reason,
+                )
+                for tally in self.tallies
+            ),
             problem=asked.problem,
             has_surrogate=self.model is not None,
             budget=budget,
             stopped=self._stopped(status),
             history=tuple(self.history),
             levels=tuple(
-                Levels.of(np.flatnonzero(self.inside)[tally.share.points], tally, self.law) for tally in self.tallies
+                Levels.of(np.flatnonzero(self.inside)[tally.share.points], tally, tally.kernel.law)
+                for tally in self.tallies
             ),
             tails=Tails.of(
                 points, [(np.flatnonzero(self.inside)[tally.share.points], tally) for tally in self.tallies]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,15 @@ class Round(NamedTuple):
     median: float
     worst: float
     bias: float
+
+
+class Choice(NamedTuple):
+    """The points that one estimator served, what it started from ("the surrogate", ...), and why it was taken."""
+
+    points: NDArray[np.int64]
+    method: AbstractEstimator
+    control: str
+    reason: str
 
 
 class Preparation(NamedTuple):
@@ -87,7 +96,7 @@ class Correction:
     steps: Any
     gradient_method: Any
     cost: Cost
-    method: AbstractEstimator
+    method: AbstractEstimator | Literal["auto"]  # as asked for
     problem: AbstractLaw
     has_surrogate: bool
     budget: Budget
@@ -95,6 +104,7 @@ class Correction:
     history: tuple[Round, ...]
     levels: tuple[Levels, ...]
     tails: Tails
+    choices: tuple[Choice, ...] = ()  # who served which points, and why
     preparation: Preparation | None = None  # of an answer by `solve`
 
     def interval(self, level: float = 0.95, include_bias: bool = True) -> tuple[Any, Any]:

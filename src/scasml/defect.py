@@ -55,6 +55,10 @@ class Defect(AbstractLaw):
         uh, zh = self._surrogate(t, x)
         return self.law.difference(t, x, Solution(uh + new.u, zh + new.z), Solution(uh + old.u, zh + old.z))
 
+    def heading(self, t: Array, x: Array) -> Array:
+        """Of the surrogate."""
+        return diffuse_transposed(self.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x))
+
     def _surrogate(self, t: Array, x: Array) -> Solution:
         if not self.uses_z:
             return Solution(self.surrogate(t, x), jnp.zeros_like(x))

@@ -33,6 +33,7 @@ class Levels:
     """Of the points that one estimator served: moments of each increment over replicates, and the parts of the bias."""
 
     points: NDArray[np.int64]
+    names: tuple[str, ...]  # of the increments
     mean: Floats  # (points, increments)
     variance: Floats
     kurtosis: Floats
@@ -47,6 +48,7 @@ class Levels:
             off = tally.telescoping.mean / tally.telescoping.stderr
             return cls(
                 points=points,
+                names=tally.share.estimator.names,
                 mean=tally.increments.mean,
                 variance=tally.increments.variance,
                 kurtosis=tally.increments.kurtosis,
@@ -237,8 +239,8 @@ def _levels(answer: Any) -> Iterable[Finding]:
         if last >= 2 and noise[last] > 0.5 * np.nansum(noise) and noise[last] > 100 * signal[last] > 0:
             yield Finding(
                 "level",
-                f"Picard level {last - 1} makes {100 * noise[last] / np.nansum(noise):.0f} % of the variance and adds only "
-                f"{np.sqrt(signal[last]):.1g}: one level fewer, or more samples in it, will do better.",
+                f"{level.names[last]} makes {100 * noise[last] / np.nansum(noise):.0f} % of the variance and adds only "
+                f"{np.sqrt(signal[last]):.1g}: leave it out, or give it more samples.",
             )
 
 
@@ -261,8 +263,7 @@ def _table(levels: Sequence[Levels]) -> str:
         for k, cost in enumerate(level.evaluations):
             columns = [a[:, k][np.isfinite(a[:, k])] for a in (level.mean, level.variance, level.kurtosis)]
             mean, variance, kurtosis = (float(np.mean(a)) if len(a) else np.nan for a in columns)
-            name = "terminal" if k == 0 else f"level {k - 1}"
             rows.append(
-                f"{name:>10} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} {cost.functions:>9,} {cost.random_numbers:>15,}"
+                f"{level.names[k]:>10} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} {cost.functions:>9,} {cost.random_numbers:>15,}"
             )
     return "\n".join(rows)

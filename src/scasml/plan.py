@@ -1,11 +1,12 @@
-"""What "auto" comes to at each point: how z is estimated, and in how many steps a path is taken.
+"""What an estimator leaves to "auto" at each point: how z is estimated, and in how many steps a path is taken.
 
 Each choice looks at one point alone, from streams of its own, so it does not depend on the company
 the point is in. Points with the same choices share one compiled kernel.
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -16,14 +17,23 @@ from numpy.typing import NDArray
 
 from .budget import Budget
 from .coefficients import CONDITION
-from .engine import Kernel, at_points, point_keys
+from .engine import Kernel, at_points, point_keys, surrogate_at
 from .errors import ArgumentError, listing
 from .estimators import AbstractEstimator
 from .estimators.base import HALF_THE_STEPS, ORDINARY
 from .paths import Stepped
 from .precision import cast, precision
 from .problem import AbstractLaw
-from .roughness import JUMPS, KINKS, Probe, classify, nonlinearity_may_be_rough, terminal_may_be_rough
+from .roughness import (
+    JUMPS,
+    KINKS,
+    REMAINS,
+    Probe,
+    SlopeProbe,
+    classify,
+    nonlinearity_may_be_rough,
+    terminal_may_be_rough,
+)
 from .statistics import Floats
 from .surrogate import AbstractSurrogate
 
@@ -31,51 +41,81 @@ from .surrogate import AbstractSurrogate
 PILOT = 2**31
 PILOT_REPLICATES, PILOT_SHARE = 4, 8  # at least so many, and one for so many ordinary ones
 # Powers of four: points that differ a little then still share a kernel.
-FEWEST_STEPS, STEPS_FACTOR, MOST_STEPS = 16, 4, 1024
+STEPS_FACTOR, MOST_STEPS = 4, 1024
+# Of the paths that only look where paths go.
+PROBE_STEPS = 16
 PROBES = 64
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a simulation starts from: a model of the solution, or nothing, and the law of its defect."""
+
+    name: str
+    law: AbstractLaw
+    model: AbstractSurrogate | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is planned for. After the deadline, on `time.monotonic`, nothing more is tried."""
+
+    problem: AbstractLaw
+    surrogate: AbstractSurrogate | None
+    t: NDArray[Any]
+    x: NDArray[Any]
+    seed: int
+    gradient: bool
+    budget: Budget
+    deadline: float
+
+    def at(self, points: NDArray[np.int64]) -> "Setting":
+        """Of these points alone."""
+        return replace(self, t=self.t[points], x=self.x[points])
+
+    def kernel(
+        self, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64], **options: Any
+    ) -> Kernel:
+        return Kernel(
+            control.law,
+            estimator,
+            self.t[points],
+            self.x[points],
+            seed=self.seed,
+            gradient=self.gradient,
+            surrogate=self.surrogate,
+            control=control.model,
+            **options,
+        )
 
 
 @dataclass(frozen=True)
 class Share:
     """The points that one settled estimator serves, and the estimated size of their discretisation bias."""
 
+    control: Control
     estimator: AbstractEstimator
     points: NDArray[np.int64]
     bias: Floats
     gradient_bias: Floats
     pilots: int = 0  # replicates per point of the pilot, each of them run twice
+    reason: str = "asked for"
 
 
-def plan(
-    problem: AbstractLaw,
-    law: AbstractLaw,
-    surrogate: AbstractSurrogate | None,
-    estimator: AbstractEstimator,
-    t: NDArray[Any],
-    x: NDArray[Any],
-    *,
-    seed: int,
-    gradient: bool,
-    budget: Budget,
-    deadline: float,
-) -> list[Share]:
-    """Settle the estimator at every point; `law` is the law of defect of the surrogate, or `problem` itself.
-
-    After the deadline, on `time.monotonic`, no more steps are tried.
-    """
-    _check_states(problem, t, x)
-    if estimator.discretises(law):
-        _check_paths(problem, t, x)
-    names = _gradients(problem, law, estimator, t, x, seed, gradient)
+def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
+    """Settle the estimator at every point."""
+    check(setting, control, estimator)
     shares = []
-    for name in dict.fromkeys(names):
-        points = np.flatnonzero(names == name)
-        settled = estimator.settle(gradient=str(name))
-        if settled.discretises(law):
-            shares += _steps(law, surrogate, settled, t, x, points, seed, gradient, budget, deadline)
-        else:
-            shares.append(Share(settled, points, np.zeros(len(points)), np.zeros((len(points), x.shape[1]))))
+    for name, points in gradients(setting, control, estimator).items():
+        shares += steps(setting, control, estimator.settle(gradient=name), points)
     return shares
+
+
+def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
+    """Refuse states that no path can start from, and coefficients that no path survives."""
+    _check_states(setting.problem, setting.t, setting.x)
+    if estimator.discretises(control.law):
+        _check_paths(setting.problem, setting.t, setting.x)
 
 
 def _check_states(problem: AbstractLaw, t: NDArray[Any], x: NDArray[Any]) -> None:
@@ -128,107 +168,153 @@ class _Ends(eqx.Module):
     law: AbstractLaw
 
     def __call__(self, s: Array, x: Array, key: Array) -> Array:
-        paths = Stepped(dynamics=self.law.dynamics, scheme="euler", steps=FEWEST_STEPS)
+        paths = Stepped(dynamics=self.law.dynamics, scheme="euler", steps=PROBE_STEPS)
         keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), PROBES)
         return jax.vmap(lambda key: paths.jump(key, s, x, self.law.horizon - s, False).x)(keys)
 
 
-def _gradients(
-    problem: AbstractLaw,
-    law: AbstractLaw,
-    estimator: AbstractEstimator,
-    t: NDArray[Any],
-    x: NDArray[Any],
-    seed: int,
-    gradient: bool,
-) -> NDArray[Any]:
+def gradients(setting: Setting, control: Control, estimator: AbstractEstimator) -> dict[str, NDArray[np.int64]]:
+    """How z is estimated, and the points at which it is so."""
+    names = _gradients(setting, control, estimator)
+    return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names)}
+
+
+def _gradients(setting: Setting, control: Control, estimator: AbstractEstimator) -> NDArray[Any]:
     """The first of path derivatives, path derivatives of g and the residual alone, and weights that is right at each point."""
+    problem, t, gradient = setting.problem, setting.t, setting.gradient
     if estimator.gradient != "auto":
         return np.full(len(t), estimator.gradient, object)
     order = estimator.derivatives(problem, gradient)
     # With a surrogate F stands in the residual, and is differentiated as often as g; without one, once less.
-    kinks = order >= (3 if law is problem else 2) and problem.uses_z and nonlinearity_may_be_rough(problem)
+    kinks = order >= (3 if control.model is None else 2) and problem.uses_z and nonlinearity_may_be_rough(problem)
     names = np.full(len(t), "mixed" if kinks else "pathwise", object)
     if order > 0 and terminal_may_be_rough(problem):
-        double = np.dtype(np.float64)
-        with precision(double):
-            law64, ts, xs = cast((problem, t, x), double)
-            paths = law64.dynamics.exact or Stepped(dynamics=law64.dynamics, scheme="euler", steps=FEWEST_STEPS)
-            rough = classify(*at_points(Probe(law64, paths), ts, xs, point_keys(seed, t, x)))
+        rough = classify(*_probe(Probe, problem, setting))
         names[rough == JUMPS] = "centred"
         names[(rough == KINKS) & (order > 1)] = "mixed"
     return names
 
 
-def _steps(
-    law: AbstractLaw,
-    surrogate: AbstractSurrogate | None,
+def slopes_jump(setting: Setting, control: Control) -> NDArray[np.bool_]:
+    """Where the slopes of F in u and z jump between states of paths: there they cannot be differentiated along one."""
+    if not nonlinearity_may_be_rough(setting.problem):
+        return np.zeros(len(setting.t), bool)
+    return _probe(SlopeProbe, control.law, setting) > REMAINS
+
+
+def _probe(kind: Callable[..., Any], law: AbstractLaw, setting: Setting) -> Any:
+    """In float64, at every point."""
+    double = np.dtype(np.float64)
+    with precision(double):
+        law64, ts, xs = cast((law, setting.t, setting.x), double)
+        paths = law64.dynamics.exact or Stepped(dynamics=law64.dynamics, scheme="euler", steps=PROBE_STEPS)
+        return at_points(kind(law64, paths), ts, xs, point_keys(setting.seed, setting.t, setting.x))
+
+
+def steps(
+    setting: Setting,
+    control: Control,
     estimator: AbstractEstimator,
-    t: NDArray[Any],
-    x: NDArray[Any],
     points: NDArray[np.int64],
-    seed: int,
-    gradient: bool,
-    budget: Budget,
-    deadline: float,
+    first: "Pilot | None" = None,
 ) -> list[Share]:
-    """Fine and coarse paths, coupled, tell the bias at each number of steps; "auto" goes on until it is below half a standard error."""
+    """Fine and coarse paths, coupled, tell the bias at each number of steps; "auto" goes on until it is below half a standard error.
+
+    `first` is a pilot that was run already, with the fewest steps.
+    """
+    if not estimator.discretises(control.law):
+        none = np.zeros(len(points))
+        return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])))]
     asked = estimator.steps
-    waiting = {FEWEST_STEPS if asked == "auto" else asked: points}
+    waiting = {estimator.fewest_steps if asked == "auto" else asked: points}
     shares = []
     while waiting:
-        steps = min(waiting)
-        points = waiting.pop(steps)
-        settled = estimator.settle(steps=steps)
-        pilot = _pilot(law, surrogate, settled, t[points], x[points], seed, gradient, budget)
-        excess = pilot.bias / (0.5 * pilot.stderr)
-        enough = ~(excess > 1) | (steps >= MOST_STEPS) | (asked != "auto")  # a NaN will not mend by more steps
-        enough |= time.monotonic() > deadline
-        shares.append(Share(settled, points[enough], pilot.bias[enough], pilot.gradient_bias[enough], pilot.replicates))
-        # The bias falls as 1/steps: go where it should be small enough, and look again.
+        count = min(waiting)
+        points = waiting.pop(count)
+        settled = estimator.settle(steps=count)
+        run = pilot(setting, control, settled, points) if first is None else first
+        first = None
+        excess = run.bias / (0.5 * run.expected_stderr(setting.budget, settled))
+        enough = ~(excess > 1) | (count >= MOST_STEPS) | (asked != "auto")  # a NaN will not mend by more steps
+        enough |= time.monotonic() > setting.deadline
+        bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
+        shares.append(Share(control, settled, points[enough], bias, gradient_bias, run.replicates))
+        # The bias falls at least as 1/steps: go where it should be small enough, and look again.
         for point, times in zip(points[~enough], excess[~enough], strict=True):
-            leaps = max(1, int(np.ceil(np.log(times) / np.log(STEPS_FACTOR))))
-            to = min(steps * STEPS_FACTOR**leaps, MOST_STEPS)
+            leaps = max(1, int(np.ceil(np.log(times) / np.log(STEPS_FACTOR) / settled.order(control.law))))
+            to = min(count * STEPS_FACTOR**leaps, MOST_STEPS)
             waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), point)
     return [share for share in shares if len(share.points)]
 
 
 @dataclass(frozen=True)
-class _Pilot:
-    bias: Floats
+class Pilot:
+    """What a few replicates of a thinned estimator say, at each point."""
+
+    value: Floats  # of u
+    defect: Floats  # of u less what was started from
+    increments: Floats  # their means, (points, increments)
+    variance: Floats  # of the increments of a thinned replicate
+    sizes: Floats
+    bias: Floats  # of the steps
     gradient_bias: Floats
-    stderr: Floats  # what the whole budget should come to
+    seconds: float  # of one replicate at all points
     replicates: int
 
+    def at(self, rows: NDArray[np.int64]) -> "Pilot":
+        """Of these of its points alone."""
+        of = {
+            name: getattr(self, name)[rows]
+            for name in ("value", "defect", "increments", "variance", "sizes", "bias", "gradient_bias")
+        }
+        return replace(self, **of)
 
-def _pilot(
-    law: AbstractLaw,
-    surrogate: AbstractSurrogate | None,
-    estimator: AbstractEstimator,
-    t: NDArray[Any],
-    x: NDArray[Any],
-    seed: int,
-    gradient: bool,
-    budget: Budget,
-) -> _Pilot:
-    count = max(PILOT_REPLICATES, (budget.replicates or 0) // PILOT_SHARE)
-    kernel = Kernel(law, estimator, t, x, seed=seed, gradient=gradient, surrogate=surrogate)
-    base = np.zeros(len(t))
+    def expected_stderr(self, budget: Budget, estimator: AbstractEstimator) -> Floats:
+        """What the whole budget should come to."""
+        deviation = np.sqrt(np.sum(self.variance * estimator.thinned()[1], 1))
+        return budget.expected_stderr(self.value, deviation, self.seconds)
 
-    def run(version: int) -> tuple[Floats, Floats]:
-        values, slopes = np.zeros((count, len(t))), np.zeros((count, *x.shape))
-        point, replicate = np.tile(np.arange(len(t)), count), np.repeat(np.arange(count), len(t))
+
+def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64]) -> Pilot:
+    count = max(PILOT_REPLICATES, (setting.budget.replicates or 0) // PILOT_SHARE)
+    thin, _ = estimator.thinned()
+    kernel = setting.kernel(control, thin, points)
+    here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
+    base = np.zeros(here)
+
+    def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
+        shapes = ((), (dim,), (levels,), (levels,))
+        values, slopes, increments, sizes = (np.zeros((count, here, *shape)) for shape in shapes)
+        point, replicate = np.tile(np.arange(here), count), np.repeat(np.arange(count), here)
         for part, row in kernel.run(point, PILOT + replicate, np.full(len(point), version)):
-            values[replicate[part], point[part]] = row.value
+            at = replicate[part], point[part]
+            values[at], increments[at], sizes[at] = row.value, row.increments, row.sizes
             if row.surrogate is not None:
                 base[point[part]] = row.surrogate[0]
-            if gradient:
-                slopes[replicate[part], point[part]] = row.gradient
-        return values, slopes
+            if setting.gradient:
+                slopes[at] = row.gradient
+        return values, slopes, increments, sizes
 
-    (fine, fine_slope), (coarse, coarse_slope) = run(ORDINARY), run(HALF_THE_STEPS)
-    # Weak order one: halving the steps doubles the bias, so what it changes is the bias.
+    fine, fine_slope, increments, sizes = run(ORDINARY)
+    coarse, coarse_slope = fine, fine_slope
+    if estimator.discretises(control.law):
+        coarse, coarse_slope, _, _ = run(HALF_THE_STEPS)
+    start = base
+    if control.model is not setting.surrogate:
+        here_t, here_x = setting.t[points], setting.x[points]
+        start = 0.0 if control.model is None else surrogate_at(control.model, here_t, here_x)[0]
+    # Halving the steps multiplies the bias by 2^order: what it changes is 2^order - 1 of it.
+    share = 2 ** estimator.order(control.law) - 1
     with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
-        size = lambda a: np.abs(a.mean(0)) + a.std(0, ddof=1) / np.sqrt(count)
-        stderr = budget.expected_stderr(base + fine.mean(0), fine.std(0, ddof=1), kernel.seconds_per_row * len(t))
-        return _Pilot(size(fine - coarse), size(fine_slope - coarse_slope), stderr, count)
+        size = lambda a: (np.abs(a.mean(0)) + a.std(0, ddof=1) / np.sqrt(count)) / share
+        return Pilot(
+            value=base + fine.mean(0),
+            defect=base + fine.mean(0) - start,
+            increments=increments.mean(0),
+            variance=increments.var(0, ddof=1),
+            sizes=sizes.mean(0),
+            bias=size(fine - coarse),
+            gradient_bias=size(fine_slope - coarse_slope),
+            seconds=kernel.seconds_per_row * here,
+            replicates=count,
+        )

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .coefficients import real_array
+from .coefficients import diffuse_transposed, real_array
 from .domain import AbstractDomain, require_domain
 from .errors import ArgumentError, ArgumentTypeError, brief, first_line
 from .paths import AbstractDynamics, Gaussian, General
@@ -68,6 +68,10 @@ class AbstractLaw(eqx.Module):
     @abc.abstractmethod
     def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
         """F(t, x, new) - F(t, x, old)."""
+
+    @abc.abstractmethod
+    def heading(self, t: Array, x: Array) -> Array:
+        """A guess at z, for its direction: where the value of a path is thought to change most."""
 
     def drift(self, t: Array, x: Array) -> Array:
         """mu(t, x)."""
@@ -200,6 +204,10 @@ class Problem(AbstractLaw):
 
     def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
         return self.nonlinearity(t, x, *new) - self.nonlinearity(t, x, *old)
+
+    def heading(self, t: Array, x: Array) -> Array:
+        """Of g."""
+        return diffuse_transposed(self.diffusion(t, x), jax.grad(self.terminal)(x))
 
     def exact(self, t: ArrayLike, x: ArrayLike) -> Any:
         """The reference solution in float64, at one point or many. See `reference.error` for how exact it is."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .budget import Budget
 from .coefficients import real_array
 from .errors import ArgumentError, ArgumentTypeError, brief, listing, whole
-from .estimators import AbstractEstimator, Picard
+from .estimators import AbstractEstimator
 from .generator import Hutchinson
 from .precision import parse_dtype
 from .problem import AbstractLaw, require_law
@@ -25,7 +25,7 @@ class Query:
     t: NDArray[Any]  # (B,) and (B, d), in the dtype of the simulation
     x: NDArray[Any]
     is_scalar: bool
-    method: AbstractEstimator
+    method: AbstractEstimator | None  # None: a pilot chooses
     budget: Budget
     safe: bool
     throw: bool
@@ -152,12 +152,12 @@ def _points(
     return ts, xs, is_scalar
 
 
-def _method(method: Any) -> AbstractEstimator:
+def _method(method: Any) -> AbstractEstimator | None:
     if isinstance(method, str) and method == "auto":
-        return Picard(levels=2, samples=10)
+        return None
     if not isinstance(method, AbstractEstimator):
         raise ArgumentTypeError(
-            f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Picard(levels=2, samples=10).'
+            f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Linearised().'
         )
     return method
 

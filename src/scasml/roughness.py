@@ -119,6 +119,30 @@ class Probe(eqx.Module):
         return _remains(value, ends), _remains(slope, ends)
 
 
+class SlopeProbe(eqx.Module):
+    """Of one point: what is left of the changes of the slopes of F in u and z, at the surrogate, between states of paths at random times."""
+
+    law: AbstractLaw
+    paths: AbstractPathLaw
+
+    def __call__(self, s: Array, x: Array, key: Array) -> Array:
+        law = self.law
+
+        def state(key: Array) -> Array:
+            key_path, key_time = jax.random.split(key)
+            duration = (law.horizon - s) * jax.random.uniform(key_time, (), x.dtype)
+            return jnp.append(self.paths.jump(key_path, s, x, duration, False).x, s + duration)
+
+        def slopes(a: Array, b: Array, c: Array) -> Array:
+            *_, t = at = a + c * (b - a)
+            nothing = Solution(jnp.zeros_like(t), jnp.zeros_like(x))
+            of_u, of_z = jax.grad(lambda new: law.difference(t, at[:-1], new, nothing))(nothing)
+            return of_u + of_z @ jnp.cos(jnp.arange(len(x), dtype=x.dtype))
+
+        keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), 2 * SEGMENTS)
+        return _remains(slopes, jax.vmap(state)(keys))
+
+
 def _remains(f: Callable[[Array, Array, Array], Array], ends: Array) -> Array:
     """The largest change of f that is left on a segment after bisection, over the largest before."""
 

@@ -12,7 +12,7 @@ from .estimators import Evaluations
 from .estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
 from .plan import Share
 from .statistics import Extremes, Floats, Groups, Moments
-from .steepness import is_steep
+from .steepness import steepness
 
 # Of so many replicates one is run again twice: the even ones with either half of the samples inside F, the odd ones with noise alone there.
 AGAIN_SHARE, LEAST_AGAIN, MOST_AGAIN = 16, 2, 16
@@ -22,7 +22,7 @@ PAIRS = ((FIRST_HALF, SECOND_HALF), (NOISE, MINUS_NOISE))
 class Tally:
     def __init__(self, share: Share, kernel: Kernel):
         self.share, self.kernel = share, kernel
-        points, dim, levels = *kernel.x.shape, share.estimator.increments
+        points, dim, levels = *kernel.x.shape, len(share.estimator.names)
         width = dim if kernel.gradient else 0
         self.surrogate_value, self.surrogate_slope = np.zeros(points), np.zeros((points, dim))
         self.value = Moments((points,), order=4)
@@ -96,7 +96,7 @@ class Tally:
     def biases(self) -> dict[str, Floats]:
         """Of the levels not taken, of noise inside F, and of the steps."""
         levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
-        levels = np.where(self._is_steep(levels), np.nan, levels)
+        levels = np.where(self._is_lost(levels), np.nan, levels)
         return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
 
     def bias(self) -> Floats:
@@ -104,20 +104,21 @@ class Tally:
 
     def gradient_bias(self) -> Floats:
         method, law = self.share.estimator, self.kernel.law
-        sizes = np.broadcast_to(self.sizes.mean[:, None], (*self.gradient.mean.shape, self.share.estimator.increments))
+        sizes = np.broadcast_to(self.sizes.mean[:, None], (*self.gradient.mean.shape, len(self.share.estimator.names)))
         levels = method.bias(law, np.moveaxis(self.gradient_increments.mean, 1, -1), sizes)
-        levels = np.where(self._is_steep(levels[:, 0])[:, None], np.nan, levels)
+        levels = np.where(self._is_lost(levels[:, 0])[:, None], np.nan, levels)
         return levels + _noise_inside(self._last_slope) + self.share.gradient_bias
 
-    def _is_steep(self, levels: Floats) -> NDArray[np.bool_]:
+    def _is_lost(self, levels: Floats) -> NDArray[np.bool_]:
         """Where the increments do not tell of those to come; not asked where there are none, or nothing is told anyway."""
         told = levels > 0
         if told.any():
-            # At the surrogate, where there is one: the estimate may be all noise.
-            u, slope = self.surrogate_value, self.surrogate_slope
-            if self.kernel.surrogate is None:
+            # At what was started from, where there is anything: the estimate may be all noise.
+            u, slope = np.zeros(len(self.count)), np.zeros_like(self.surrogate_slope)
+            if self.kernel.control is None:
                 u, slope = self.value.mean, self.gradient.mean if self.kernel.gradient else slope
-            told &= is_steep(self.kernel.law, self.kernel.t, self.kernel.x, u, slope)
+            steep = steepness(self.kernel.law, self.kernel.t, self.kernel.x, u, slope)
+            told &= self.share.estimator.is_lost(*steep)
         return told
 
     def spent(self) -> Evaluations:

@@ -8,18 +8,17 @@ a few thousand draws, and a gradient weight would be infinite.
 import abc
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 
 
 class AbstractTimeLaw(eqx.Module):
     nodes: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
-        """(R - s, w) of one node of one sample."""
+    def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
+        """(R - s, w) of one node of one sample, from a uniform number in (0, 1]."""
 
 
 class FullHistory(AbstractTimeLaw):
@@ -32,8 +31,7 @@ class FullHistory(AbstractTimeLaw):
     exponent: float = eqx.field(static=True)
     nodes: int = eqx.field(static=True, default=1)
 
-    def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
-        uniform = 1 - jax.random.uniform(key, (), s.dtype)  # in (0, 1]
+    def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         r = jnp.maximum(uniform ** (1 / (1 - self.exponent)), 1e-30)  # an exponent near 1 underflows
         return (horizon - s) * r, (horizon - s) * r**self.exponent / (1 - self.exponent)
 
@@ -43,7 +41,7 @@ class GaussLegendre(AbstractTimeLaw):
 
     nodes: int = eqx.field(static=True)
 
-    def draw(self, key: PRNGKeyArray, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
+    def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         abscissae, weights = np.polynomial.legendre.leggauss(self.nodes)
         half = (horizon - s) / 2
         c = jnp.asarray(abscissae, s.dtype)[node]

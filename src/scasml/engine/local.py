@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..estimators.base import AbstractEstimator
+from ..estimators.base import AbstractEstimator, Replicate
 from ..precision import precision
 from ..problem import AbstractLaw
 from ..structure import once_per_structure
@@ -56,7 +56,7 @@ def _loop(f: Callable[[Any], Any], items: Any, count: Any) -> Any:
 
 
 class Row(NamedTuple):
-    """One replicate at one point, beside the surrogate's value and slope there.
+    """One replicate of u less the surrogate at one point, beside the surrogate's value and slope there.
 
     They come from one program, so that they speak of one surrogate whatever jit remembers of a function's closure.
     """
@@ -80,6 +80,7 @@ def _jit(function: F) -> F:
 def _replicates(
     law: AbstractLaw,
     surrogate: AbstractSurrogate | None,
+    control: tuple[AbstractSurrogate | None, ...],
     method: AbstractEstimator,
     gradient: bool,
     items: Any,
@@ -89,9 +90,31 @@ def _replicates(
         t, x, point, replicate, version = item
         key = jax.random.fold_in(jax.random.wrap_key_data(point, impl="threefry2x32"), replicate)
         estimate = method.vary(law, version).replicate(law, key, t, x, gradient)
-        return Row(*estimate, None if surrogate is None else jax.value_and_grad(surrogate, argnums=1)(t, x))
+        at = lambda model: None if model is None else jax.value_and_grad(model, argnums=1)(t, x)
+        here = at(surrogate)
+        for other in control:  # none, if it is the surrogate
+            estimate = _shifted(estimate, _less(at(other), here, x))
+        return Row(*estimate, here)
 
     return _loop(one, items, count)
+
+
+def _less(one: tuple[Array, Array] | None, other: tuple[Array, Array] | None, x: Array) -> tuple[Array, Array]:
+    """The difference of two values and slopes; None is 0."""
+    nothing = (jnp.zeros((), x.dtype), jnp.zeros_like(x))
+    return jax.tree.map(jnp.subtract, nothing if one is None else one, nothing if other is None else other)
+
+
+def _shifted(estimate: Replicate, shift: tuple[Array, Array]) -> Replicate:
+    """With the difference of two surrogates added to the value and to its first increment."""
+    value, slope = shift
+    first = lambda a, b: None if a is None else a.at[0].add(b)
+    return estimate._replace(
+        value=estimate.value + value,
+        increments=first(estimate.increments, value),
+        gradient=None if estimate.gradient is None else estimate.gradient + slope,
+        gradient_increments=first(estimate.gradient_increments, slope),
+    )
 
 
 @_jit
@@ -143,6 +166,8 @@ def _values(f: Callable[..., Array], *arrays: NDArray[Any]) -> tuple[NDArray[Any
 class Kernel:
     """Replicates of one method at a fixed list of points.
 
+    `law` is the law of defect of `control`, which is the surrogate unless told; the rows speak of the surrogate either way.
+
     `chunk` is how many rows one call of the compiled program works through; by default as many as take a
     fifth of a second, so that progress shows, and a deadline or an interrupt is heard.
     """
@@ -157,9 +182,11 @@ class Kernel:
         seed: int,
         gradient: bool,
         surrogate: AbstractSurrogate | None = None,
+        control: AbstractSurrogate | Literal["surrogate"] | None = "surrogate",
         chunk: int | None = None,
     ):
         self.law, self.method, self.surrogate, self.gradient = law, method, surrogate, gradient
+        self.control = surrogate if isinstance(control, str) else control
         self.t, self.x, self.keys = t, x, point_keys(seed, t, x)
         self.rows, self.seconds = 0, 0.0  # without the first call, which compiles
         self._chunk, self._size, self._workers = chunk, chunk or 1, 0
@@ -207,9 +234,9 @@ class Kernel:
         began, count = time.perf_counter(), len(point)
         items = (self.t[point], self.x[point], self.keys[point], replicate.astype(np.uint32), version.astype(np.int32))
         with precision(self.x.dtype):
-            out = _replicates(
-                self.law, self.surrogate, self.method, self.gradient, tuple(map(_fill, items)), np.int32(count)
-            )
+            control = () if self.control is self.surrogate else (self.control,)
+            items = tuple(map(_fill, items))
+            out = _replicates(self.law, self.surrogate, control, self.method, self.gradient, items, np.int32(count))
             out = jax.tree.map(lambda a: np.asarray(a)[:count], out)
         return out, time.perf_counter() - began
 

@@ -1,13 +1,20 @@
 """What an estimator is: one replicate at one point, and what it costs. No adaptivity, no I/O, no counters kept."""
 
 import abc
+import copy
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Self
 
 import equinox as eqx
+import jax
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
+from ..errors import ArgumentError, whole
 from ..problem import AbstractLaw
+
+Floats = NDArray[np.float64]
 
 
 class Replicate(NamedTuple):
@@ -57,6 +64,13 @@ class AbstractEstimator(eqx.Module):
     gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
 
+    def but(self, **changes: Any) -> Self:
+        """The same with these fields changed."""
+        other = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(other, name, value)  # a module is frozen for everybody else
+        return other
+
     @abc.abstractmethod
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         """The same estimator with these decided."""
@@ -70,9 +84,22 @@ class AbstractEstimator(eqx.Module):
         F(e) - F(0) and F(-e) - F(0), where e is half the difference of those halves: the noise inside F, and nothing of the solution.
         """
 
+    @property
+    @abc.abstractmethod
+    def fewest_steps(self) -> int:
+        """With how many steps of a path "auto" begins; even."""
+
     @abc.abstractmethod
     def discretises(self, law: AbstractLaw) -> bool:
         """Whether the paths of this law are taken in steps, and not drawn exactly."""
+
+    @abc.abstractmethod
+    def order(self, law: AbstractLaw) -> int:
+        """The power of the length of a step by which the bias of the steps falls."""
+
+    @abc.abstractmethod
+    def thinned(self) -> tuple[Self, Floats]:
+        """An estimator that costs less, for a pilot; and how many of its samples each increment has for one of this."""
 
     @abc.abstractmethod
     def jackknifes(self, law: AbstractLaw) -> bool:
@@ -84,8 +111,12 @@ class AbstractEstimator(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def increments(self) -> int:
-        """How many increments a replicate reports."""
+    def names(self) -> tuple[str, ...]:
+        """Of the increments that a replicate reports."""
+
+    @abc.abstractmethod
+    def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
+        """Whether F is too steep in u or z, as `steepness` has it, for the levels to tell of their bias."""
 
     @abc.abstractmethod
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
@@ -102,3 +133,23 @@ class AbstractEstimator(eqx.Module):
     @abc.abstractmethod
     def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
         """A size for the bias of levels not taken, from the mean increments (..., levels) and sizes; NaN where it cannot be told."""
+
+
+def jackknifed(f: Callable[[Any], Array], halves: Any) -> Array:
+    """f of the mean of two independent estimates less what their noise does inside it, 2 f(mean) - (f(a) + f(b))/2.
+
+    What is left of the noise is of its fourth order. Where f is quadratic nothing is: it is the product of the two.
+    """
+    a, b = (jax.tree.map(lambda u, k=k: u[k], halves) for k in (0, 1))
+    return 2 * f(jax.tree.map(lambda a, b: (a + b) / 2, a, b)) - (f(a) + f(b)) / 2
+
+
+def even(argument: str, steps: Any) -> int | Literal["auto"]:
+    """An even number of steps, or "auto": the bias of the steps is told by taking half of them."""
+    if isinstance(steps, str) and steps == "auto":
+        return "auto"
+    remedy = 'pass an even number of steps for a path, or "auto"'
+    checked = whole(argument, steps, 2, remedy)
+    if checked % 2:
+        raise ArgumentError(f"{argument} must be even, got {steps}: {remedy}.")
+    return checked

@@ -10,11 +10,11 @@ same draws, in x. By weights, the paper's, the term is multiplied by the Bismut-
 its path. Both estimate the same z, so each term may go its own way.
 """
 
-import copy
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
@@ -27,13 +27,27 @@ from ..coefficients import diffuse_transposed, undiffuse_transposed
 from ..errors import ArgumentError, brief, one_of, positive, whole
 from ..paths import AbstractPathLaw, Stepped
 from ..problem import AbstractLaw, Solution
+from ..sampling import SAMPLINGS, Draw, Sampling, check_samples, design, in_halves
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
-from .base import FIRST_HALF, HALF_THE_STEPS, NOISE, ORDINARY, AbstractEstimator, Evaluations, Replicate
+from . import means
+from .base import (
+    FIRST_HALF,
+    HALF_THE_STEPS,
+    NOISE,
+    ORDINARY,
+    AbstractEstimator,
+    Evaluations,
+    Floats,
+    Replicate,
+    even,
+    jackknifed,
+)
+from .means import Plan, Sample, Term, mean, sum_of
 
-# Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache.
-TILE = 128
 # Steps of a discretised path while steps="auto" is undecided.
 STEPS = 16
+# From where on the increments of the series grow before they fall.
+STEEP = 1.0
 
 
 class Picard(AbstractEstimator):
@@ -49,6 +63,10 @@ class Picard(AbstractEstimator):
       derivatives of g and of F(t, x, 0, 0), and centred weights for the differences of F, where z is
       inside: enough for a g with kinks. "auto" takes the first of pathwise, mixed and centred that is right.
     - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
+    - `sampling`: "mc"; "antithetic", in mirrored pairs with stratified times (`samples` a multiple of 4); or "rqmc", scrambled nets
+      turned toward the gradient of the surrogate (`samples` a power of 2).
+    - `pairs`: U stands inside F as the mean of two independent halves a and b, and 2 F(U) - (F(a) + F(b))/2 in the place of F(U): what the
+      noise of U does there is taken off. Where F is quadratic that leaves no bias.
     - `steps`: how many steps of `scheme`, "euler" or "milstein", make a path. "auto" draws paths exactly
       where their law is known, and elsewhere takes as many as bring the bias below the statistical error.
     """
@@ -60,6 +78,8 @@ class Picard(AbstractEstimator):
     time_exponent: float | None = eqx.field(static=True)
     gradient: str = eqx.field(static=True)
     threshold: float | None = eqx.field(static=True)
+    sampling: Sampling = eqx.field(static=True)
+    pairs: bool = eqx.field(static=True)
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int | Literal["auto"] = eqx.field(static=True)
     halved: bool | Array
@@ -74,6 +94,8 @@ class Picard(AbstractEstimator):
         time_exponent: float | None = None,
         gradient: Literal["auto", "pathwise", "mixed", "centred", "weights"] = "auto",
         threshold: float | None = None,
+        sampling: Sampling = "mc",
+        pairs: bool = False,
         scheme: Literal["euler", "milstein"] = "euler",
         steps: int | Literal["auto"] = "auto",
     ):
@@ -83,6 +105,11 @@ class Picard(AbstractEstimator):
         self.time = one_of("time", time, ("full-history", "quadrature"))
         self.scheme = one_of("scheme", scheme, ("euler", "milstein"))
         self.threshold = None if threshold is None else positive("threshold", threshold, "pass where to clip")
+        self.sampling = one_of("sampling", sampling, SAMPLINGS)
+        check_samples("samples", self.sampling, self.samples)
+        self.pairs = bool(pairs)
+        if self.pairs and self.samples % 2:
+            raise ArgumentError(f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}.")
         self.nodes = self.time_exponent = None
         if time == "full-history":
             if nodes is not None:
@@ -99,6 +126,10 @@ class Picard(AbstractEstimator):
                 raise ArgumentError(
                     f'time_exponent applies to time="full-history" only, got {brief(time_exponent)}: leave it out, or change time.'
                 )
+            if self.sampling != "mc":
+                raise ArgumentError(
+                    f'sampling applies to time="full-history" only, got {brief(sampling)}: leave it out, or change time.'
+                )
             self.nodes = whole("nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes")
         # Streams are told apart by a 31-bit index of level and sample.
         too_many = self.levels * math.log2(self.samples) > 31  # said before the power is formed: it may fill the memory
@@ -106,37 +137,36 @@ class Picard(AbstractEstimator):
             raise ArgumentError(
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
-        self.steps = "auto"
-        if not (isinstance(steps, str) and steps == "auto"):
-            remedy = 'pass an even number of steps for a path, or "auto"'
-            self.steps = whole("steps", steps, 2, remedy)
-            if self.steps % 2:
-                # The bias of the steps is told by taking half of them.
-                raise ArgumentError(f"steps must be even, got {steps}: {remedy}.")
+        self.steps = even("steps", steps)
         self.halved, self.inside = False, ORDINARY
 
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
-        return self._but(gradient=gradient or self.gradient, steps=steps or self.steps)
+        return self.but(gradient=gradient or self.gradient, steps=steps or self.steps)
 
     def vary(self, law: AbstractLaw, version: Array) -> Self:
         other = self
         if self.discretises(law):
-            other = other._but(halved=version == HALF_THE_STEPS)
+            other = other.but(halved=version == HALF_THE_STEPS)
         if self.jackknifes(law):
-            other = other._but(inside=jnp.where(version >= FIRST_HALF, version, ORDINARY))
+            other = other.but(inside=jnp.where(version >= FIRST_HALF, version, ORDINARY))
         return other
 
-    def _but(self, **changes: Any) -> Self:
-        other = copy.copy(self)
-        for name, value in changes.items():
-            object.__setattr__(other, name, value)  # a module is frozen for everybody else
-        return other
+    @property
+    def fewest_steps(self) -> int:
+        return STEPS
 
     def discretises(self, law: AbstractLaw) -> bool:
         return self.steps != "auto" or law.dynamics.exact is None
 
+    def order(self, law: AbstractLaw) -> int:
+        return 1
+
+    def thinned(self) -> tuple[Self, Floats]:
+        return self, np.ones(self.levels + 1)
+
     def jackknifes(self, law: AbstractLaw) -> bool:
-        return self.levels >= 2 and self.samples >= 2 and not law.is_linear and self.threshold is None
+        told = self.levels >= 2 and self.samples >= 2 and not law.is_linear and self.threshold is None
+        return told and not self.pairs
 
     def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
         inner = self.levels - 1 if law.uses_z else 0
@@ -162,8 +192,11 @@ class Picard(AbstractEstimator):
         return self.gradient in ("weights", "centred")
 
     @property
-    def increments(self) -> int:
-        return self.levels + 1
+    def names(self) -> tuple[str, ...]:
+        return ("terminal", *(f"level {l}" for l in range(self.levels)))
+
+    def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
+        return of_u + of_z > STEEP
 
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
         terms = self._terms(law, self.levels, key, t, x, gradient, outermost=True)
@@ -171,7 +204,7 @@ class Picard(AbstractEstimator):
         # The F(U_l) that level l adds, and the one that level l + 1 takes off: the same in the mean.
         pairs = list(itertools.pairwise(terms[2:]))
         telescoping = jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
-        solution = self._solution(law, t, x, _sum(terms))
+        solution = self._solution(law, t, x, sum_of(terms))
         if not gradient:
             return Replicate(solution.u, None, increments, None, sizes, telescoping)
         # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
@@ -183,14 +216,22 @@ class Picard(AbstractEstimator):
         return Replicate(solution.u, total, increments, slopes, sizes, telescoping)
 
     def iterate(
-        self, law: AbstractLaw, n: int, key: PRNGKeyArray, s: Array, x: Array, z: bool, version: int | Array = ORDINARY
+        self,
+        law: AbstractLaw,
+        n: int,
+        key: PRNGKeyArray,
+        s: Array,
+        x: Array,
+        z: bool,
+        version: int | Array = ORDINARY,
+        half: Array | None = None,
     ) -> Solution:
-        """U_n(s, x), or that version of it; its z is zero unless asked for."""
+        """U_n(s, x), that version of it, or that half of it; its z is zero unless asked for."""
         if n == 0:
-            return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-        return self._solution(law, s, x, _sum(self._terms(law, n, key, s, x, z, version)))
+            return _nothing(s, x)
+        return self._solution(law, s, x, sum_of(self._terms(law, n, key, s, x, z, version, half)))
 
-    def _solution(self, law: AbstractLaw, s: Array, x: Array, total: "_Term") -> Solution:
+    def _solution(self, law: AbstractLaw, s: Array, x: Array, total: Term) -> Solution:
         """(u, z) from the sum of terms, clipped if asked for."""
         z = total.z + diffuse_transposed(law.diffusion(s, x), total.slope)
         if (c := self.threshold) is None:
@@ -206,110 +247,90 @@ class Picard(AbstractEstimator):
         x: Array,
         z: bool,
         version: int | Array = ORDINARY,
+        half: Array | None = None,
         outermost: bool = False,
-    ) -> list["_Term"]:
+    ) -> list[Term]:
         """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
-        paths = self.paths(law)
-        zero = _Term(*(jnp.zeros_like(a) for a in (s, x, x, s, s, s)))
+        paths, nodes = self.paths(law), self.nodes or 1
+        heading = law.heading(s, x) if self.sampling == "rqmc" else None
+        keys = lambda term, i, first: _streams(key, n, term, i, first)
 
-        def terminal(weighted: bool, i: Array, x: Array) -> _Sample:
-            (key_path,) = _streams(key, n, 0, i, 1)
-            jump = paths.jump(key_path, s, x, law.horizon - s, weighted)
-            return _Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight, None)
+        def drawn(term: int, samples: int) -> Callable[[Array], Draw]:
+            """What sample i of a term is drawn from. Inside F its halves must be independent."""
+            of = design if outermost else in_halves
+            streams = lambda i: keys(term, i, 0)
+            return of(self.sampling, streams, samples, (paths.steps, len(x)), x, heading)
 
-        def level(l: int, weighted: bool, i: Array, x: Array) -> _Sample:
-            key_path, key_time, key_new, key_old = _streams(key, n, l + 1, i, 4)
+        def terminal(draw: Callable[[Array], Draw], weighted: bool, i: Array, x: Array) -> Sample:
+            jump = paths.move(draw(i).noise, s, x, law.horizon - s, weighted)
+            return Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight, None)
+
+        def level(l: int, draw: Callable[[Array], Draw], weighted: bool, i: Array, x: Array) -> Sample:
+            uniform, noise = draw(i)
+            key_new, key_old = keys(l + 1, i, 2)
             time_law = self.time_law(weighted)
-            duration, w = time_law.draw(key_time, i % time_law.nodes, s, law.horizon)
-            jump, r = paths.jump(key_path, s, x, duration, weighted), s + duration
-            part = None
-            if l == 0:
-                f = law.source(r, jump.x, key_new)
-            else:
-                inside = self.inside if outermost and l == n - 1 else ORDINARY
-                new = self.iterate(law, l, key_new, r, jump.x, law.uses_z, inside)
-                old = self.iterate(law, l - 1, key_old, r, jump.x, law.uses_z)
-                nothing = Solution(jnp.zeros_like(r), jnp.zeros_like(x))
-                if not isinstance(inside, int):
-                    old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, nothing)
-                f = law.difference(r, jump.x, new, old)
-                if outermost and n > 2:
-                    part = f if l == 1 else law.difference(r, jump.x, new, nothing)
-            return _Sample(f, w, jump.weight, part)
+            duration, w = time_law.draw(uniform, i % time_law.nodes, s, law.horizon)
+            jump, r = paths.move(noise, s, x, duration, weighted), s + duration
+            f, part = self._inside(law, n, l, key_new, key_old, r, jump.x, outermost)
+            return Sample(f, w, jump.weight, part)
 
-        def mean(l: int | None, *arguments: Any) -> _Term:
-            take = lambda: self._mean(*arguments, version=version)
+        def taken(l: int | None, f: Any, plan: Plan) -> Term:
+            counted = None if isinstance(version, int) else functools.partial(_counted, version, samples=plan.samples)
+            if half is not None:
+                whole_f, plan = f, plan._replace(samples=plan.samples // 2)
+                f = lambda i, x: whole_f((2 * (i // plan.nodes) + half) * plan.nodes + i % plan.nodes, x)
+            take = lambda: mean(f, x, plan, counted)
             if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
-            return jax.lax.cond(self.inside == ORDINARY, take, lambda: zero)
+            return jax.lax.cond(self.inside == ORDINARY, take, lambda: Term.zero(x))
 
-        weighted = z and self.weighs(law, None)
+        uncentred = self.gradient == "weights"
+        weighted, samples = z and self.weighs(law, None), self.samples**n
         centre = law.terminal(x) if weighted else None
-        f = lambda i, x, weighted=weighted: terminal(weighted, i, x)
-        terms = [mean(None, f, x, self.samples**n, 1, 1, z, weighted, centre)]
+        draw = drawn(0, samples)
+        f = lambda i, x: terminal(draw, weighted, i, x)
+        terms = [taken(None, f, Plan(samples, 1, 1, z, weighted, centre, uncentred))]
         for l in self._levels(law, n):
-            weighted = z and self.weighs(law, l)
-            f = lambda i, x, l=l, weighted=weighted: level(l, weighted, i, x)
-            terms.append(mean(l, f, x, self.samples ** (n - l), self.nodes or 1, self._width(l), z, weighted, None))
-        return terms + [zero] * (n + 1 - len(terms))
+            weighted, samples = z and self.weighs(law, l), self.samples ** (n - l)
+            draw = drawn(l + 1, samples)
+            f = lambda i, x, l=l, draw=draw, weighted=weighted: level(l, draw, weighted, i, x)
+            terms.append(taken(l, f, Plan(samples, nodes, self._width(l), z, weighted, None, uncentred)))
+        return terms + [Term.zero(x)] * (n + 1 - len(terms))
 
-    def _mean(
+    def _inside(
         self,
-        f: Callable[[Array, Array], "_Sample"],
+        law: AbstractLaw,
+        n: int,
+        l: int,
+        key_new: PRNGKeyArray,
+        key_old: PRNGKeyArray,
+        r: Array,
         x: Array,
-        samples: int,
-        nodes: int,
-        width: int,
-        z: bool,
-        weighted: bool,
-        centre: Array | None,
-        version: int | Array,
-    ) -> "_Term":
-        """The mean over samples of the sum over nodes of w f(i, x), a tile of samples at a time.
+        outermost: bool,
+    ) -> tuple[Array, Array | None]:
+        """F(U_l) - F(U_{l-1}) at (r, x); and, where it is of use, F(U_l) - F(0)."""
+        if l == 0:
+            return law.source(r, x, key_new), None
+        if self.pairs:
+            new = self._of_pairs(law, l, key_new, r, x)
+            return new - self._of_pairs(law, l - 1, key_old, r, x), new
+        inside = self.inside if outermost and l == n - 1 else ORDINARY
+        new = self.iterate(law, l, key_new, r, x, law.uses_z, inside)
+        old = self.iterate(law, l - 1, key_old, r, x, law.uses_z)
+        nothing = _nothing(r, x)
+        if not isinstance(inside, int):
+            old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, nothing)
+        f = law.difference(r, x, new, old)
+        if not (outermost and n > 2):
+            return f, None
+        return f, f if l == 1 else law.difference(r, x, new, nothing)
 
-        Its halves are the means over every other sample.
-        """
-        count = samples * nodes
-        tile = _tile(count, max(1, TILE // width))
-
-        def block(start: Array) -> tuple[_Sums, Array | None]:
-            """The sums over a tile of u and what goes with it, and of its z or slope."""
-            indices = start + jnp.arange(tile)
-            counted = jnp.ones(tile, x.dtype)
-            if not isinstance(version, int):
-                counted = _counted(version, indices // nodes, samples).astype(x.dtype)
-            here = (indices < count) & (counted != 0)
-
-            def total(x: Array) -> tuple[Array, tuple[_Sums, Array | None]]:
-                value, w, weight, part = jax.vmap(f, (0, None))(indices, x)
-                value, w = (jnp.where(here, a, 0) for a in (value, w * counted))
-                new = jnp.zeros((), x.dtype) if part is None else jnp.sum(w * part)
-                sums = _Sums(jnp.sum(w * value), jnp.sum(jnp.abs(w * value)), new)
-                if weight is None:
-                    return sums.u, (sums, None)
-                # The mean of a weight is 0, so whatever does not depend on its path may be taken off.
-                if self.gradient == "weights":
-                    deviation = value if centre is None else value - centre
-                else:
-                    deviation = value - _mean_of_others(value, here)
-                return sums.u, (sums, jnp.einsum("i,id->d", w * deviation, weight))
-
-            if z and not weighted:
-                (_, (sums, _)), slope = jax.value_and_grad(total, has_aux=True)(x)
-                return sums, slope
-            return total(x)[1]
-
-        if tile >= count:
-            sums = block(jnp.asarray(0))
-        else:
-            # The gradient is taken inside each tile, so nothing of a tile outlives it; `checkpoint`
-            # keeps that true when an outer level differentiates through this loop.
-            step = jax.checkpoint(lambda acc, start: (jax.tree.map(jnp.add, acc, block(start)), None))
-            nothing = _Sums(*(jnp.zeros((), x.dtype) for _ in _Sums._fields)), jnp.zeros_like(x) if z else None
-            sums, _ = jax.lax.scan(step, nothing, jnp.arange(0, count, tile))
-        (u, size, new), part = jax.tree.map(lambda a: a / samples, sums)
-        zero = jnp.zeros_like(x)
-        return _Term(u, part if z and not weighted else zero, part if weighted else zero, size, new, new - u)
+    def _of_pairs(self, law: AbstractLaw, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
+        """F(U_l) - F(0), with U_l in two halves."""
+        if l == 0:
+            return jnp.zeros_like(r)
+        halves = jax.vmap(lambda half: self.iterate(law, l, key, r, x, law.uses_z, half=half))(jnp.arange(2))
+        return jackknifed(lambda new: law.difference(r, x, new, _nothing(r, x)), halves)
 
     def _levels(self, law: AbstractLaw, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
@@ -320,7 +341,7 @@ class Picard(AbstractEstimator):
         if l == 0:
             return 1
         inner = [self.samples ** (l - k) * (self.nodes or 1) * self._width(k) for k in range(l)]
-        return min(TILE, max(self.samples**l, *inner))
+        return min(means.TILE, max(self.samples**l, *inner))
 
     def costs(self, law: AbstractLaw) -> list[Evaluations]:
         return self._costs(law, self.levels)
@@ -330,7 +351,8 @@ class Picard(AbstractEstimator):
         normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
         total = [Evaluations(terminal=1, normals=normals).times(self.samples**n)]
         for l in self._levels(law, n):
-            one = Evaluations(nonlinearity=1 if l == 0 else 2, normals=normals, uniforms=uniforms)
+            of_f = 1 if l == 0 else 3 * min(l, 2) if self.pairs else 2
+            one = Evaluations(nonlinearity=of_f, normals=normals, uniforms=uniforms)
             inner = sum([c for k in (l, l - 1) if k >= 1 for c in self._costs(law, k)], Evaluations())
             total.append((one + inner).times(self.samples ** (n - l) * nodes))
         return total + [Evaluations()] * (n + 1 - len(total))
@@ -362,10 +384,15 @@ class Picard(AbstractEstimator):
         return last * q
 
 
-def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, count: int) -> Iterator[PRNGKeyArray]:
-    """`count` <= 4 streams of one sample of one level of U_n: one hash each, all of them in one call."""
-    first = (i * (n + 1) + level) * 4
-    return iter(jax.vmap(jax.random.fold_in, (None, 0))(key, (first + jnp.arange(count)).astype(jnp.uint32)))
+def _nothing(s: Array, x: Array) -> Solution:
+    return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
+
+
+def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, first: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """Two of the four streams of one sample of one level of U_n: one hash each, both of them in one call."""
+    numbers = (i * (n + 1) + level) * 4 + first + jnp.arange(2)
+    one, other = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.astype(jnp.uint32))
+    return one, other
 
 
 def _counted(version: Array, sample: Array, samples: int) -> Array:
@@ -378,48 +405,3 @@ def _counted(version: Array, sample: Array, samples: int) -> Array:
         [jnp.ones_like(half), sign * half],
         jnp.where(first == (version == FIRST_HALF), half, 0),
     )
-
-
-class _Sample(NamedTuple):
-    """One sample of a term: f, the weight w of its time, the gradient weight of its path if wanted, and what F(U_l) is of f."""
-
-    value: Array
-    w: Array
-    weight: Array | None
-    new: Array | None
-
-
-class _Sums(NamedTuple):
-    u: Array
-    size: Array
-    new: Array
-
-
-def _mean_of_others(values: Array, present: Array) -> Array:
-    """For each value the mean of those of the others that are present; 0 if it is alone."""
-    values = jnp.where(present, values, 0)
-    others = jnp.sum(present) - 1
-    return (jnp.sum(values) - values) / jnp.maximum(others, 1)
-
-
-class _Term(NamedTuple):
-    """A term of U: u, its slope in x if that came by path derivative, and its z if that came by weights. One of the two is zero."""
-
-    u: Array
-    slope: Array
-    z: Array
-    size: Array  # the mean absolute value of its samples
-    new: Array  # of a level, the F(U_l) it adds
-    old: Array  # and the F(U_{l-1}) it takes off
-
-
-def _sum(terms: list[_Term]) -> _Term:
-    return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *terms)
-
-
-def _tile(count: int, most: int) -> int:
-    """A tile of at most about `most` samples that divides `count`, or nearly: a last tile that is not full is masked."""
-    if count <= most:
-        return count
-    divisors = [k for k in range(1, most + 1) if count % k == 0]
-    return divisors[-1] if 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))

@@ -9,6 +9,7 @@ from .general import General
 from .geometric import GeometricBrownian
 from .ornstein_uhlenbeck import OrnsteinUhlenbeck
 from .stepped import Stepped
+from .tilted import Tilted
 
 __all__ = [
     "AbstractDynamics",
@@ -19,4 +20,5 @@ __all__ = [
     "Jump",
     "OrnsteinUhlenbeck",
     "Stepped",
+    "Tilted",
 ]

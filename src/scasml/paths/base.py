@@ -4,16 +4,28 @@ import abc
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from ..coefficients import Coefficient
+from .noise import normal
 
 
 class Jump(NamedTuple):
-    """X_t given X_s = x, and, if asked for, its weight: E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)]."""
+    """X_t given X_s = x, and, if asked for, its weight: E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)].
+
+    Where paths have a potential a they carry e^growth f with growth = int a. The growth depends on x too, and E[e^growth f (weight + lift)]
+    is sigma^T grad_x E[e^growth f]. The mean of a weight is 0, that of a lift is not.
+    """
 
     x: Array
     weight: Array | None
+    growth: Array | None = None
+    lift: Array | None = None
+
+    def carry(self, f: Array) -> Array:
+        """e^growth f."""
+        return f if self.growth is None else jnp.exp(self.growth) * f
 
 
 class AbstractPathLaw(eqx.Module):
@@ -22,8 +34,13 @@ class AbstractPathLaw(eqx.Module):
     steps: eqx.AbstractVar[int]  # draws of a d-dimensional normal per jump
 
     @abc.abstractmethod
+    def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+        """X at time s + duration, from (steps, d) standard normals. The duration is given, not the time: their difference
+        would round to 0 in float32."""
+
     def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """X at time s + duration. The duration is given, not the time: their difference would round to 0 in float32."""
+        """The same from a stream."""
+        return self.move(normal(key, (self.steps, *x.shape), x.dtype), s, x, duration, weight)
 
 
 class AbstractDynamics(eqx.Module):

@@ -5,11 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike
 
 from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
-from .noise import normal
 
 DRIFT, DIFFUSION = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
 
@@ -45,8 +44,8 @@ class Gaussian(AbstractDynamics, AbstractPathLaw):
     def exact(self) -> AbstractPathLaw:
         return self
 
-    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+    def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
         """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s)."""
-        xi = normal(key, x.shape, x.dtype)
+        (xi,) = noise
         root = jnp.sqrt(duration)
         return Jump(x + self.mu * duration + root * diffuse(self.sigma, xi), xi / root if weight else None)

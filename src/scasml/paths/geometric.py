@@ -4,12 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike
 
 from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
 from .gaussian import DIFFUSION, DRIFT
-from .noise import normal
 
 
 class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
@@ -48,13 +47,13 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
     def exact(self) -> AbstractPathLaw:
         return self
 
-    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+    def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
         """X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)).
 
         With D = diag(X_t / x) the integrand sigma(X)^-1 D of the weight is constant in time, and the
         weight is (W_t - W_s)/(t - s), as for constant coefficients.
         """
-        xi = normal(key, x.shape, x.dtype)
+        (xi,) = noise
         root, square = jnp.sqrt(duration), jnp.square(self.volatility)
         variance = jnp.sum(square, 1) if self.volatility.ndim == 2 else square
         growth = (self.rate - 0.5 * variance) * duration + root * diffuse(self.volatility, xi)

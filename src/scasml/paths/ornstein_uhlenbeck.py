@@ -5,13 +5,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike
 
 from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from ..errors import ArgumentError
 from .base import AbstractDynamics, AbstractPathLaw, Jump
 from .gaussian import DIFFUSION, DRIFT
-from .noise import normal
 
 
 class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
@@ -56,13 +55,13 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
     def exact(self) -> AbstractPathLaw:
         return self
 
-    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+    def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
         """X_t = m + e^{-k tau} (x - m) + sigma sqrt(v) xi with v = (1 - e^{-2 k tau})/(2 k), tau = t - s.
 
         The weight e^{-k tau} xi / sqrt(v) is the score of that Gaussian: the conditional mean given
         X_t, and so the variance-minimal version, of the weight by the derivative process.
         """
-        xi = normal(key, x.shape, x.dtype)
+        (xi,) = noise
         rate = jnp.asarray(self.rate, x.dtype)
         decay, root = jnp.exp(-rate * duration), jnp.sqrt(duration * _relaxed(2 * rate * duration))
         moved = x + (1 - decay) * (self.mean - x) + diffuse(self.sigma, root * xi)

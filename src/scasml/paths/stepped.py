@@ -11,11 +11,10 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 
 from ..coefficients import diffuse, diffuse_transposed, undiffuse_transposed
 from .base import AbstractDynamics, AbstractPathLaw, Jump
-from .noise import normal
 
 
 class Stepped(AbstractPathLaw):
@@ -30,8 +29,8 @@ class Stepped(AbstractPathLaw):
     steps: int = eqx.field(static=True)
     halved: bool | Array = False
 
-    def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        times, lengths, noise = self.grid(key, s, x, duration)
+    def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
+        times, lengths, noise = self.grid(noise, s, duration)
         if not weight:
             return Jump(self.states(x, times, lengths, noise)[0], None)
         (end, states), pull = jax.vjp(lambda x: self.states(x, times, lengths, noise), x)
@@ -41,15 +40,15 @@ class Stepped(AbstractPathLaw):
         (slope,) = pull((jnp.zeros_like(end), dual))
         return Jump(end, diffuse_transposed(self.dynamics.diffusion(s, x), slope) / duration)
 
-    def grid(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array) -> tuple[Array, Array, Array]:
+    def grid(self, noise: Array, s: Array, duration: Array) -> tuple[Array, Array, Array]:
         """When every step begins, its length, and its dW."""
         h = duration / self.steps
-        times, lengths = s + h * jnp.arange(self.steps, dtype=x.dtype), jnp.broadcast_to(h, (self.steps,))
-        noise = jnp.sqrt(h) * normal(key, (self.steps, *x.shape), x.dtype)
+        times, lengths = s + h * jnp.arange(self.steps, dtype=noise.dtype), jnp.broadcast_to(h, (self.steps,))
+        noise = jnp.sqrt(h) * noise
         if self.halved is False:
             return times, lengths, noise
-        in_pairs = lambda a: jnp.where(self.halved, _in_pairs(a), a)
-        return times, in_pairs(lengths), in_pairs(noise)
+        where_halved = lambda a: jnp.where(self.halved, in_pairs(a), a)
+        return times, where_halved(lengths), where_halved(noise)
 
     def states(self, x: Array, times: Array, lengths: Array, noise: Array) -> tuple[Array, Array]:
         """X at the end, and X at the beginning of every step."""
@@ -84,7 +83,7 @@ class Stepped(AbstractPathLaw):
         return self._euler(t, x, h, dw) + 0.5 * (iterated(dw) - h * mean)
 
 
-def _in_pairs(a: Array) -> Array:
+def in_pairs(a: Array) -> Array:
     """a_0 + a_1, 0, a_2 + a_3, 0, ..."""
     pairs = a.reshape(-1, 2, *a.shape[1:]).sum(1)
     return jnp.stack([pairs, jnp.zeros_like(pairs)], 1).reshape(a.shape)

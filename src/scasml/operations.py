@@ -1,0 +1,62 @@
+"""How much work a function is, counted off its jaxpr: the same on every machine and in every run, which no clock is.
+
+A multiplication or an addition of one number counts 1, an exponential or its like as many as it takes on a vector unit, a product of
+matrices half of its multiplications and additions, which are fused. Loops count as often as they run.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+# In units of one addition, on one number.
+_DEAR = {
+    "exp": 8, "exp2": 8, "log": 8, "log1p": 10, "expm1": 10, "tanh": 10, "logistic": 10, "sin": 12, "cos": 12, "tan": 16, "pow": 16,
+    "erf": 12, "erf_inv": 16, "erfc": 14, "atan2": 16, "sqrt": 4, "rsqrt": 4, "div": 4, "cbrt": 12, "lgamma": 40, "digamma": 40,
+    "threefry2x32": 60, "random_bits": 60,
+}  # fmt: skip
+_FREE = frozenset(
+    {
+        "reshape", "broadcast_in_dim", "squeeze", "convert_element_type", "stop_gradient", "transpose", "slice", "copy", "copy_p",
+        "random_wrap", "random_unwrap", "iota", "concatenate", "pad", "dynamic_slice", "gather", "rev", "split",
+    }
+)  # fmt: skip
+
+
+def operations(f: Callable[..., Any], *arguments: Any) -> float:
+    """Of one call with arguments of these shapes."""
+    return _count(jax.make_jaxpr(f)(*arguments).jaxpr)
+
+
+def _count(jaxpr: Any) -> float:
+    return sum(_of(equation) for equation in jaxpr.eqns)
+
+
+def _of(equation: Any) -> float:
+    name, params = equation.primitive.name, equation.params
+    inner = [
+        p.jaxpr if isinstance(p, ClosedJaxpr) else p
+        for p in jax.tree.leaves(params, is_leaf=lambda p: isinstance(p, Jaxpr | ClosedJaxpr))
+        if isinstance(p, Jaxpr | ClosedJaxpr)
+    ]
+    if name == "scan":
+        return params["length"] * sum(map(_count, inner))
+    if name == "cond":
+        return max(map(_count, inner))
+    if inner and name != "while":
+        return sum(map(_count, inner))
+    if inner:  # of unknown length
+        return 10 * sum(map(_count, inner))
+    size = sum(math.prod(v.aval.shape) for v in equation.outvars)
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return size * math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+    if name in _FREE:
+        return 0.0
+    if name.startswith("reduce_") or name in ("cumsum", "sort", "argmax", "argmin"):
+        return sum(math.prod(v.aval.shape) for v in equation.invars)
+    if name == "integer_pow":
+        return size * max(1, math.ceil(math.log2(abs(params["y"]) + 1)))
+    return _DEAR.get(name, 1) * size

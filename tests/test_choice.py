@@ -1,0 +1,155 @@
+"""method="auto": what it starts from, how many paths it takes, that it says so, and that it is the same in every run and company."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import scasml
+from helpers import SIGMAS, heat, manufactured, rough
+from scasml import Linearised, Picard, Problem, choice, problems
+from scasml.budget import Budget
+from scasml.operations import operations
+
+PROBLEM, EXACT = manufactured()
+X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+T = np.array([0.1, 0.3, 0.5], np.float32)
+
+
+def good(t, x):
+    return EXACT(t, x) + 0.02 * jnp.cos(x[0] - x[1] + t)
+
+
+def useless(t, x):
+    return 40 * jnp.sin(3 * jnp.sum(x) + 5 * t)
+
+
+@functools.cache
+def answer(surrogate=good, **options):
+    return scasml.correct(PROBLEM, surrogate, T, X, rtol=0.02, with_gradient=False, safe=False, **options)
+
+
+def right(got, t=T, x=X):
+    exact = [EXACT(jnp.asarray(a), jnp.asarray(b)) for a, b in zip(t, x, strict=True)]
+    return np.abs(got.value - exact) < SIGMAS * got.stderr + got.bias
+
+
+def test_a_good_surrogate_is_started_from():
+    got = answer()
+    assert {each.control for each in got.choices} == {"the surrogate"}
+    assert all(isinstance(each.method, Linearised) for each in got.choices)
+    assert all("small part of the solution" in each.reason for each in got.choices)
+    assert sorted(np.concatenate([each.points for each in got.choices])) == [0, 1, 2]
+    assert right(got).all()
+    assert got.method == "auto"
+
+
+def test_a_useless_surrogate_is_not():
+    """Off by forty times the solution: the answer is as good as without one, in the same work to a factor of two, and right."""
+    got, none = answer(useless), answer(None)
+    assert "the surrogate" not in {each.control for each in got.choices}
+    assert all("less work" in each.reason for each in got.choices)
+    assert right(got).all()
+    np.testing.assert_array_equal(got.replicates, none.replicates)
+    np.testing.assert_allclose(got.value, none.value, atol=1e-4)
+    np.testing.assert_allclose(got.stderr, none.stderr, rtol=0.05)
+    np.testing.assert_allclose(got.value - got.surrogate_value, got.correction, atol=1e-6)
+
+
+def test_the_same_in_any_company():
+    for surrogate in (good, useless):
+        many = answer(surrogate)
+        for i in (0, 2):
+            one = scasml.correct(PROBLEM, surrogate, T[i], X[i], rtol=0.02, with_gradient=False, safe=False)
+            for name in ("raw_value", "stderr", "bias", "replicates", "steps"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(many, name)[i])
+
+
+def test_slopes_that_jump_are_left_to_picard():
+    """F has a kink at u = 0, which the surrogate crosses; without a gradient nothing is differentiated."""
+    problem = Problem(
+        dim=1, horizon=0.5, nonlinearity=lambda t, x, u, z: -jnp.abs(u), terminal=lambda x: jnp.sin(jnp.sum(x))
+    )
+    surrogate = lambda t, x: jnp.sin(jnp.sum(x))
+    run = lambda x, **options: scasml.correct(problem, surrogate, 0.0, np.array([x]), replicates=2, **options)
+    crossing, away = run(0.0), run(np.pi / 2)
+    assert isinstance(crossing.choices[0].method, Picard)
+    assert "jump" in crossing.choices[0].reason
+    assert isinstance(run(0.0, with_gradient=False).choices[0].method, Linearised)
+    assert away.gradient_method == "pathwise"
+
+
+def test_a_linear_problem():
+    problem, exact = heat()
+    got = scasml.correct(problem, rough, 0.1, X[0], rtol=0.02, safe=False)
+    assert got.steps == 0
+    assert abs(got.value - exact(jnp.asarray(0.1), jnp.asarray(X[0]))) < SIGMAS * got.stderr + 2e-6
+
+
+class TestCounts:
+    WORK = np.array([100.0, 400.0, 10_000.0])
+
+    def counts(self, variance, **rules):
+        got, _ = choice._counts(Budget(**rules), np.ones(1), np.array([variance]), self.WORK)
+        return got[0]
+
+    def test_they_are_powers_of_two_within_bounds(self):
+        for variance in ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1e30, 1.0, 0.0], [np.nan] * 3):
+            got = self.counts(variance, rtol=1e-3)
+            assert np.all((got & (got - 1)) == 0)
+            assert np.all(got >= choice.FEWEST)
+            assert np.all(got <= choice.MOST)
+
+    def test_they_follow_the_variance_and_the_work(self):
+        """N_k ~ sqrt(v_k/c_k): four times the work, half as many; a hundred times the variance, ten times as many."""
+        got = self.counts([1.0, 1.0, 1.0], rtol=0.1)
+        assert got[0] == 2 * got[1]
+        assert got[0] in (8 * got[2], 16 * got[2])
+        assert self.counts([64.0, 1.0, 0.0], rtol=0.1)[0] == 16 * self.counts([64.0, 1.0, 0.0], rtol=0.1)[1]
+
+    def test_they_are_as_many_as_the_tolerance_takes(self):
+        """32 replicates of them have half of the tolerance for their standard error, to the rounding of powers of two."""
+        variance = np.array([1.0, 2.0, 0.5])
+        got = self.counts(variance, rtol=0.05)
+        assert 0.6 < np.sqrt(np.sum(variance / got) / 32) / 0.025 < 1.6
+
+
+class TestOperations:
+    def test_products(self):
+        a, b = jnp.zeros((3, 4)), jnp.zeros((4, 5))
+        assert operations(lambda a, b: a @ b, a, b) == 3 * 4 * 5
+
+    def test_loops_count_as_often_as_they_run(self):
+        import jax
+
+        one = operations(lambda x: x + 1.0, jnp.zeros(7))
+        many = operations(lambda x: jax.lax.fori_loop(0, 10, lambda i, x: x + 1.0, x), jnp.zeros(7))
+        assert one == 7
+        assert many >= 70
+        assert operations(lambda x: jax.jit(lambda x: x + 1.0)(x), jnp.zeros(7)) == 7
+
+    def test_a_residual_is_more_than_a_value(self):
+        problem = problems.hjb(20)
+        surrogate = scasml.Defect(problem, lambda t, x: jnp.log(1 + x @ x) + t)
+        t, x = jnp.zeros(()), jnp.zeros(20)
+        import jax
+
+        assert operations(surrogate.source, t, x, jax.random.key(0)) > 2 * operations(surrogate.terminal, x)
+
+
+@pytest.mark.parametrize("fault", ["variance", "shift"])
+def test_planted_faults(fault, monkeypatch):
+    """A choice by the largest work starts from the useless surrogate; a control that is forgotten in the sum gives another answer."""
+    if fault == "variance":
+        monkeypatch.setattr(choice.np, "argmin", np.argmax)
+        got = scasml.correct(PROBLEM, useless, T[:1], X[:1], rtol=0.5, with_gradient=False, safe=False, replicates=64)
+        assert {each.control for each in got.choices} != {each.control for each in answer(useless).choices}
+    else:
+        from scasml.engine import local
+
+        monkeypatch.setattr(local, "_shifted", lambda estimate, shift: estimate)
+        local._replicates.clear_cache() if hasattr(local._replicates, "clear_cache") else None
+        other = lambda t, x: useless(t, x)  # another function: traced again
+        got = scasml.correct(PROBLEM, other, T, X, rtol=0.02, with_gradient=False, safe=False)
+        assert not right(got).all()
