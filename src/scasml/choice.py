@@ -9,10 +9,15 @@ none, and other things to start from are tried too; the one of the least W is ta
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .budget import Budget
+from .coefficients import Coefficient, diffuse_transposed
 from .defect import Defect
 from .estimators import Linearised, Picard
 from .generator import Hutchinson
@@ -26,6 +31,14 @@ from .surrogates.terminal import DRAWS, Base, directions
 
 # Of the solution: a defect that is larger makes the surrogate suspect.
 SUSPECT = 0.1
+# Of the standard error that is aimed at: a bias that is larger shows.
+SHOWS = 0.25
+# Starts from an estimate of one's own, one after the other.
+ROUNDS = 3
+# More operations than anybody has.
+HOPELESS = 1e30
+# Of the value: no error bar is smaller in float32.
+SMALLEST = 1e-7
 # Replicates that a tolerance should take: enough for an error bar, few enough for nets to be large.
 REPLICATES = 32
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
@@ -49,7 +62,7 @@ def choose(setting: Setting, controls: Sequence[Control]) -> list[Share]:
     first, method = controls[0], Linearised()
     jumping = np.zeros(len(setting.t), bool)
     if method.differentiates(setting.problem, setting.gradient):
-        jumping = slopes_jump(setting, first)
+        jumping = slopes_jump(setting, first)  # before anything dear is compiled
     return [
         *_moved(np.flatnonzero(jumping), lambda there: _by_picard(there, first, JUMP), setting),
         *_moved(np.flatnonzero(~jumping), lambda there: _linearised(there, controls, method), setting),
@@ -77,6 +90,8 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
     suspects = np.flatnonzero(is_suspect)
     if len(suspects):
         tried += [_try(setting, other, method, suspects) for other in controls[1:]]
+        for _ in range(ROUNDS):
+            tried += _again(setting, tried, method, suspects)
         scores = np.stack([each.score for each in tried])
         best, is_lost = np.argmin(scores, 0), np.isinf(scores.min(0))
         for k, each in enumerate(tried):
@@ -88,19 +103,62 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
     return shares
 
 
+class Tangent(eqx.Module):
+    """The plane of that value and slope at (t0, x0), at the rate in time that the law has there without curvature: a surrogate of a neighbourhood."""
+
+    law: AbstractLaw
+    t0: Coefficient
+    x0: Coefficient
+    value: Coefficient
+    slope: Coefficient
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        t0, x0, value, slope = (jnp.asarray(a, x.dtype) for a in (self.t0, self.x0, self.value, self.slope))
+        z = diffuse_transposed(self.law.diffusion(t0, x0), slope)
+        # Only a source that is estimated draws from a key, and the law here is that of the problem.
+        rate = -self.law.drift(t0, x0) @ slope - self.law.nonlinearity(t0, x0, value, z, jax.random.key(0))
+        return value + rate * (t - t0) + slope @ (x - x0)
+
+
+def _again(
+    setting: Setting, tried: Sequence["_Tried"], method: Linearised, suspects: NDArray[np.int64]
+) -> list["_Tried"]:
+    """Where the bias of the best would show, a start from its own estimate: about it the remainder is smaller."""
+    further, law = [], setting.problem
+    for i in suspects:
+        best = min(tried, key=lambda each: each.score[i])
+        if not (np.isfinite(best.score[i]) and best.bias[i] > SHOWS * best.stderr[i]):
+            continue
+        at, point = setting.at(np.array([i])), np.zeros(1, np.int64)
+        settled, _, run, _ = next(each for each in best.pilots if i in each[1])
+        run = run.at(np.flatnonzero(next(each[1] for each in best.pilots if i in each[1]) == i))
+        if law.uses_z and not setting.gradient:
+            thin = settled.settle(steps=settled.fewest_steps)
+            run = pilot(replace(at, gradient=True), best.control, thin, point)
+        kind = setting.x.dtype
+        plane = Tangent(law, setting.t[i], setting.x[i], np.asarray(run.value[0], kind), run.slope[0].astype(kind))
+        model = wrap(plane, law)
+        further.append(
+            _try(setting, Control("its own first estimate", Defect(law, model), model), method, np.array([i]))
+        )
+    return further
+
+
 def _reason(tried: Sequence["_Tried"], k: int) -> str:
     name = f"started from {tried[k].control.name}"
     if len(tried) == 1:
         return name
-    others = [each.control.name for i, each in enumerate(tried) if i != k]
+    others = dict.fromkeys(each.control.name for each in tried if each.control.name != tried[k].control.name)
     return f"{name}, which takes less work for one error bar than {' or '.join(others)}"
 
 
 class _Tried:
-    """What the pilot of one control says: `score` is W, and more where the bias would show; infinite where it was not tried."""
+    """What the pilot of one control says: `score` is the operations that the error bar takes, and more where the bias would show;
+    infinite where it was not tried, or cannot be trusted."""
 
     def __init__(self, control: Control, points: int):
         self.control, self.score = control, np.full(points, np.inf)
+        self.bias, self.stderr = np.zeros(points), np.zeros(points)
         self.pilots: list[tuple[Linearised, NDArray[np.int64], Pilot, NDArray[np.int32]]] = []
 
     def is_suspect(self) -> NDArray[np.bool_]:
@@ -134,26 +192,33 @@ def _try(setting: Setting, control: Control, method: Linearised, points: NDArray
         run = pilot(setting, control, thin, here)
         work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
         with np.errstate(invalid="ignore", divide="ignore"):
-            least = np.sum(np.sqrt(variance * work), 1)  # the root of W
             counts, stderr = _counts(setting.budget, run.value, variance, work)
+            least = np.sum(np.sqrt(variance * work), 1) ** 2  # W
             bias = np.nan_to_num(thin.bias(law, run.increments, run.sizes))
-            score = least**2 * (1 + (2 * bias / stderr) ** 2)
+            operations = np.maximum(least / stderr**2, REPLICATES * np.sum(FEWEST * work))
+            # Where the bias is larger than the error bar that is aimed at, it alone decides.
+            score = np.where(bias > stderr, HOPELESS * bias / stderr, operations * (1 + (2 * bias / stderr) ** 2))
         nothing = np.zeros(len(here)), np.zeros((len(here), law.dim))
         lost = thin.is_lost(*steepness(law, setting.t[here], setting.x[here], *nothing))
+        if thin.differentiates(setting.problem, setting.gradient):
+            lost |= slopes_jump(setting.at(here), control)
         tried.score[here] = np.where(np.isfinite(score) & ~lost, score, np.inf)
+        tried.bias[here], tried.stderr[here] = bias, stderr
         tried.pilots.append((settled, here, run, counts))
     return tried
 
 
 def _counts(budget: Budget, value: Floats, variance: Floats, work: Floats) -> tuple[NDArray[np.int32], Floats]:
-    """Paths of each kind in a replicate, powers of 2, and the standard error that REPLICATES of them should have."""
+    """Paths of each kind in a replicate, powers of 2, and the standard error that is aimed at: of the tolerance, or of REPLICATES of them."""
     variance = np.maximum(np.nan_to_num(variance), np.finfo(np.float32).tiny)
     share = np.sqrt(variance / work)
+    target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + np.finfo(np.float32).tiny)
     if budget.has_tolerance:
-        target = np.maximum(budget.tolerance(value) / 2, np.finfo(np.float32).tiny)
         scale = np.sum(np.sqrt(variance * work), 1) / (REPLICATES * target**2)
     else:
         scale = PATHS / np.max(share[:, :2], 1)
     counts = np.clip(share * np.nan_to_num(scale)[:, None], FEWEST, MOST)
     counts = (2 ** np.round(np.log2(counts))).astype(np.int32)
-    return counts, np.sqrt(np.sum(variance / counts, 1) / REPLICATES)
+    if budget.has_tolerance:
+        return counts, target
+    return counts, np.maximum(np.sqrt(np.sum(variance / counts, 1) / REPLICATES), target)

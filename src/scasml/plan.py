@@ -253,6 +253,7 @@ class Pilot:
 
     value: Floats  # of u
     defect: Floats  # of u less what was started from
+    slope: Floats  # of grad u, if gradients are asked for
     increments: Floats  # their means, (points, increments)
     variance: Floats  # of the increments of a thinned replicate
     sizes: Floats
@@ -265,7 +266,7 @@ class Pilot:
         """Of these of its points alone."""
         of = {
             name: getattr(self, name)[rows]
-            for name in ("value", "defect", "increments", "variance", "sizes", "bias", "gradient_bias")
+            for name in ("value", "defect", "slope", "increments", "variance", "sizes", "bias", "gradient_bias")
         }
         return replace(self, **of)
 
@@ -280,7 +281,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
     thin, _ = estimator.thinned()
     kernel = setting.kernel(control, thin, points)
     here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
-    base = np.zeros(here)
+    base, base_slope = np.zeros(here), np.zeros((here, dim))
 
     def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
         shapes = ((), (dim,), (levels,), (levels,))
@@ -290,7 +291,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
             at = replicate[part], point[part]
             values[at], increments[at], sizes[at] = row.value, row.increments, row.sizes
             if row.surrogate is not None:
-                base[point[part]] = row.surrogate[0]
+                base[point[part]], base_slope[point[part]] = row.surrogate
             if setting.gradient:
                 slopes[at] = row.gradient
         return values, slopes, increments, sizes
@@ -310,6 +311,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
         return Pilot(
             value=base + fine.mean(0),
             defect=base + fine.mean(0) - start,
+            slope=base_slope + fine_slope.mean(0),
             increments=increments.mean(0),
             variance=increments.var(0, ddof=1),
             sizes=sizes.mean(0),

@@ -115,7 +115,7 @@ class Tally:
         if told.any():
             # At what was started from, where there is anything: the estimate may be all noise.
             u, slope = np.zeros(len(self.count)), np.zeros_like(self.surrogate_slope)
-            if self.kernel.control is None:
+            if self.kernel.control is None and self.kernel.surrogate is None:
                 u, slope = self.value.mean, self.gradient.mean if self.kernel.gradient else slope
             steep = steepness(self.kernel.law, self.kernel.t, self.kernel.x, u, slope)
             told &= self.share.estimator.is_lost(*steep)
