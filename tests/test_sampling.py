@@ -145,6 +145,14 @@ def test_means_stay_unbiased_and_get_less_noisy(make):
     assert noise["rqmc"] < 0.5 * noise["mc"]
 
 
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("make", [Picard, Linearised])
+def test_weights_stay_unbiased(make, kind):
+    """Centred by the other samples only where these are independent: by its mirror image a gradient would come out too large."""
+    levels = {"levels": 1} if make is Picard else {}
+    check_unbiased(make(samples=4, gradient="centred", sampling=kind, **levels), 4000)
+
+
 @pytest.mark.parametrize(("kind", "pairs"), [("antithetic", False), ("rqmc", True)])
 def test_a_nonlinear_problem(kind, pairs):
     """With halves inside F: the same answer as by independent samples, 6 standard errors of the difference."""

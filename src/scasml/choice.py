@@ -3,9 +3,10 @@
 The work that an error bar of one takes, of paths of variance v_k at c_k operations each, is W = (sum_k sqrt(v_k c_k))^2, with N_k in
 proportion to sqrt(v_k/c_k) of them. The variances come from the pilot, the operations from the code: both are the same in every run.
 The law of first order about the surrogate is tried first. Where the defect is no small part of the solution the surrogate may be worse than
-none, and other things to start from are tried too; the one of the least W is taken.
+none, and other things to start from are tried too; the one of the least W is taken. After the deadline nothing more is tried.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -89,7 +90,9 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
     shares = tried[0].shares(setting, np.flatnonzero(~is_suspect), sure)
     suspects = np.flatnonzero(is_suspect)
     if len(suspects):
-        tried += [_try(setting, other, method, suspects) for other in controls[1:]]
+        for other in controls[1:]:
+            if time.monotonic() < setting.deadline:
+                tried.append(_try(setting, other, method, suspects))
         for _ in range(ROUNDS):
             tried += _again(setting, tried, method, suspects)
         scores = np.stack([each.score for each in tried])
@@ -127,14 +130,13 @@ def _again(
     further, law = [], setting.problem
     for i in suspects:
         best = min(tried, key=lambda each: each.score[i])
-        if not (np.isfinite(best.score[i]) and best.bias[i] > SHOWS * best.stderr[i]):
+        shows = np.isfinite(best.score[i]) and best.bias[i] > SHOWS * best.stderr[i]
+        if not shows or time.monotonic() > setting.deadline:
             continue
-        at, point = setting.at(np.array([i])), np.zeros(1, np.int64)
-        settled, _, run, _ = next(each for each in best.pilots if i in each[1])
-        run = run.at(np.flatnonzero(next(each[1] for each in best.pilots if i in each[1]) == i))
+        settled, run = best.pilot(i)
         if law.uses_z and not setting.gradient:
-            thin = settled.settle(steps=settled.fewest_steps)
-            run = pilot(replace(at, gradient=True), best.control, thin, point)
+            sloped = replace(setting.at(np.array([i])), gradient=True)
+            run = pilot(sloped, best.control, settled.settle(steps=settled.fewest_steps), np.zeros(1, np.int64))
         kind = setting.x.dtype
         plane = Tangent(law, setting.t[i], setting.x[i], np.asarray(run.value[0], kind), run.slope[0].astype(kind))
         model = wrap(plane, law)
@@ -169,6 +171,11 @@ class _Tried:
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
             suspect[points] = ~(small & np.isfinite(self.score[points]))
         return suspect
+
+    def pilot(self, point: int) -> tuple[Linearised, Pilot]:
+        """Of one point."""
+        method, points, run, _ = next(each for each in self.pilots if point in each[1])
+        return method, run.at(np.flatnonzero(points == point))
 
     def shares(self, setting: Setting, mine: NDArray[np.int64], reason: str) -> list[Share]:
         shares = []

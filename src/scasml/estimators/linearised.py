@@ -32,7 +32,7 @@ from .means import mean_of_others
 # Steps of a path while steps="auto" is undecided.
 STEPS = 2
 # Paths side by side: of g and F, and of R.
-TILE, FEW = 32, 1
+TILE, FEW = 32, 4
 # Of so many paths of g and of F(t, x, 0, 0) one of R, which holds many inside.
 SHARE = 64
 
@@ -225,14 +225,15 @@ class _Paths(eqx.Module):
     def remainder(self, key: PRNGKeyArray, x: Array, count: Array, slopes: bool) -> _Mean:
         """The mean of R. Its slope is weighed: R is small, and the paths inside it are not differentiated again."""
         draw = self._draws(key, x, count)
+        few = FEW if slopes and self.method.sampling == "mc" else 1  # enough to be centred
 
         def tile(i: Array, sums: _Mean) -> _Mean:
-            indices = i * FEW + jnp.arange(FEW)
+            indices = i * few + jnp.arange(few)
             values, jumps = self._ends(REMAINDER, _keys(key, indices), jax.vmap(draw)(indices), x, slopes)
             part = self._sums(values, jumps, indices < count, x)
             return jax.tree.map(jnp.add, sums, part)
 
-        sums = jax.lax.fori_loop(0, (count + FEW - 1) // FEW, tile, _Mean.zero(x))
+        sums = jax.lax.fori_loop(0, (count + few - 1) // few, tile, _Mean.zero(x))
         return jax.tree.map(lambda a: a / count, sums)
 
     def _tile(self, kind: Array, keys: PRNGKeyArray, drawn: Draw, here: Array, x: Array, slopes: bool) -> _Mean:
@@ -254,7 +255,7 @@ class _Paths(eqx.Module):
         """With slopes by weights, if the paths have them."""
         values, slope = jnp.where(here, values, 0), jnp.zeros_like(x)
         if jumps.weight is not None:
-            slope = undiffuse_transposed(self.law.diffusion(self.s, x), _weighed(values, jumps, here))
+            slope = undiffuse_transposed(self.law.diffusion(self.s, x), self._weighed(values, jumps, here))
         return _Mean(jnp.sum(values), slope, jnp.sum(jnp.abs(values)))
 
     def _ends(self, kind: int | Array, keys: PRNGKeyArray, drawn: Draw, x: Array, weigh: bool) -> tuple[Array, Jump]:
@@ -307,13 +308,22 @@ class _Paths(eqx.Module):
             values = jax.vmap(Jump.carry)(jumps, w * jnp.concatenate([g, f]))
             if jumps.weight is None:
                 return jnp.sum(values) / count, jnp.zeros_like(x)
-            z = sum(_weighed(values, jumps, here) for here in (to_end, ~to_end)) / count
+            z = sum(self._weighed(values, jumps, here) for here in (to_end, ~to_end)) / count
             return jnp.sum(values) / count, jnp.asarray(z)
 
         if not law.uses_z or weigh:
             return Solution(*mean(x))
         (u, _), slope = jax.value_and_grad(mean, has_aux=True)(x)
         return Solution(u, diffuse_transposed(law.diffusion(s, x), slope))
+
+    def _weighed(self, values: Array, jumps: Jump, here: Array) -> Array:
+        """The sum of z by weights over the paths that are here."""
+        values = deviation = jnp.where(here, values, 0)
+        if self.method.sampling == "mc":
+            # Less what does not depend on its own path; pairs and nets, whose samples do depend on one another, cancel a constant by themselves.
+            deviation = jnp.where(here, values - mean_of_others(values, here), 0)
+        z = deviation @ jnp.asarray(jumps.weight)
+        return z if jumps.lift is None else z + values @ jumps.lift
 
     def _draws(self, key: PRNGKeyArray, x: Array, count: int | Array) -> Callable[[Array], Draw]:
         method = self.method
@@ -325,14 +335,6 @@ class _Paths(eqx.Module):
 def _keys(key: PRNGKeyArray, indices: Array) -> PRNGKeyArray:
     """Of what is drawn at the ends of paths."""
     return jax.vmap(lambda k: jax.random.fold_in(key, 3 * k + 2))(indices)
-
-
-def _weighed(values: Array, jumps: Jump, here: Array) -> Array:
-    """The sum of z by weights over the paths that are here, of values less what does not depend on their own path."""
-    values = jnp.where(here, values, 0)
-    deviation = jnp.where(here, values - mean_of_others(values, here), 0)
-    z = deviation @ jnp.asarray(jumps.weight)
-    return z if jumps.lift is None else z + values @ jumps.lift
 
 
 def _below_2_24(argument: str, value: int) -> int:

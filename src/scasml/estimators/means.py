@@ -45,7 +45,9 @@ class Plan(NamedTuple):
     width: int = 1  # how many numbers a sample itself holds side by side
     z: bool = False
     weighted: bool = False  # whether z comes by weights
-    centre: Array | None = None  # what is taken off before weighing; None for the mean of the other samples of a tile
+    centre: Array | None = (
+        None  # what is taken off before weighing, if `uncentred`; else it is the mean of the other samples of a tile
+    )
     uncentred: bool = False
 
 

@@ -284,7 +284,8 @@ class Picard(AbstractEstimator):
                 return take()
             return jax.lax.cond(self.inside == ORDINARY, take, lambda: Term.zero(x))
 
-        uncentred = self.gradient == "weights"
+        # The mean of the others is free of a sample's own path only where samples are independent; pairs and nets cancel a constant by themselves.
+        uncentred = self.gradient == "weights" or self.sampling != "mc"
         weighted, samples = z and self.weighs(law, None), self.samples**n
         centre = law.terminal(x) if weighted else None
         draw = drawn(0, samples)
