@@ -78,6 +78,7 @@ def test_its_own_first_estimate():
     assert got.bias < 2e-4
 
 
+@pytest.mark.slow
 def test_a_useless_surrogate_is_not():
     """Off by forty times the solution: the answer is as sure as without one, and right."""
     got, none = answer(useless), answer(None)
@@ -171,6 +172,7 @@ class TestOperations:
         assert operations(surrogate.source, t, x, jax.random.key(0)) > 2 * operations(surrogate.terminal, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["variance", "shift"])
 def test_planted_faults(fault, monkeypatch):
     """A choice by the largest work starts from the useless surrogate; a control that is forgotten in the sum gives another answer."""
