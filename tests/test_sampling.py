@@ -1,5 +1,7 @@
 """Sampling: every sample has the right law by itself, designs keep their promises, and means stay unbiased under each."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,12 +82,14 @@ def test_a_scrambled_net_is_a_net():
     for points in np.asarray(net(jax.random.split(jax.random.key(0), 5))):
         np.testing.assert_array_equal(np.sort(points >> 26, 0), np.tile(np.arange(64)[:, None], (1, 10)))
         plain = (qmc.Sobol(10, scramble=False, bits=32).random(64) * 2.0**32).astype(np.uint32)
-        for i in range(10):
-            for j in range(i):
-                for bits in range(1, 6):
-                    boxes = lambda a: (a[:, i] >> (32 - bits)).astype(int) * 2 ** (6 - bits) + (a[:, j] >> (26 + bits))  # noqa: B023
-                    counts = [np.sort(np.bincount(boxes(a).astype(int), minlength=64)) for a in (points, plain)]
-                    np.testing.assert_array_equal(*counts)
+        for (i, j), bits in itertools.product(itertools.combinations(range(10), 2), range(1, 6)):
+            counts = [np.sort(np.bincount(boxes(a[:, i], a[:, j], bits), minlength=64)) for a in (points, plain)]
+            np.testing.assert_array_equal(*counts)
+
+
+def boxes(a, b, bits):
+    """Which of 64 boxes, 2^bits along one axis, points lie in."""
+    return (a >> (32 - bits)).astype(int) * 2 ** (6 - bits) + (b >> (26 + bits)).astype(int)
 
 
 def test_the_first_axis_of_a_net_moves_along_the_heading():
@@ -185,6 +189,8 @@ def test_a_nonlinear_problem(kind, pairs):
         (lambda: Linearised(steps=3), ["steps", "3"]),
         (lambda: Linearised(gradient="weights"), ["gradient", "weights", "pathwise"]),
         (lambda: Linearised(samples=2**24), ["samples", "2^24"]),
+        (lambda: Linearised(samples=2**17), ["samples", "131072", "2^16"]),
+        (lambda: Picard(2, 512, sampling="rqmc"), ["samples", "512**2", "2^16"]),
         (lambda: Picard(2, 5, pairs=True), ["samples", "5", "6"]),
         (lambda: Picard(2, 8, sampling="rqmc", time="quadrature"), ["sampling", "rqmc", "full-history"]),
     ],

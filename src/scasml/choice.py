@@ -47,13 +47,11 @@ JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentia
 PATHS, FEWEST, MOST = 128, np.array([32, 32, 2]), np.array([8192, 8192, 1024])
 
 
-def controls(
-    problem: AbstractLaw, law: AbstractLaw, model: AbstractSurrogate | None, hutchinson: Hutchinson | None
-) -> list[Control]:
-    """What there is to start from: the surrogate, g where paths end (if g is smooth, and F no mere source), nothing. `law` is the problem as simulated."""
+def controls(law: AbstractLaw, model: AbstractSurrogate | None, hutchinson: Hutchinson | None) -> list[Control]:
+    """What there is to start from: the surrogate, g where paths end (if g is smooth, and F no mere source), nothing."""
     found = [] if model is None else [Control("the surrogate", Defect(law, model, hutchinson), model)]
-    if isinstance(problem, Problem) and not problem.is_linear and not terminal_may_be_rough(problem):
-        base = wrap(Base(law, directions(law.dim, DRAWS, 0)), law)  # type: ignore[arg-type]
+    if isinstance(law, Problem) and not law.is_linear and not terminal_may_be_rough(law):
+        base = wrap(Base(law, directions(law.dim, DRAWS, 0)), law)
         found.append(Control("g where paths end", Defect(law, base, hutchinson), base))
     return [*found, Control("nothing", law, None)]
 

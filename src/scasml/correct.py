@@ -205,7 +205,7 @@ class _Run:
         asked = self.asked
         if not len(setting.t):
             return []
-        known = controls(asked.problem, law, self.model, asked.hutchinson)
+        known = controls(law, self.model, asked.hutchinson)
         if asked.method is None:
             return choose(setting, known)
         # An estimator that was asked for starts from the surrogate, or from nothing.

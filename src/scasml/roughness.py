@@ -134,7 +134,8 @@ class SlopeProbe(eqx.Module):
             return jnp.append(self.paths.jump(key_path, s, x, duration, False).x, s + duration)
 
         def slopes(a: Array, b: Array, c: Array) -> Array:
-            *_, t = at = a + c * (b - a)
+            at = a + c * (b - a)
+            t = at[-1]
             nothing = Solution(jnp.zeros_like(t), jnp.zeros_like(x))
             of_u, of_z = jax.grad(lambda new: law.difference(t, at[:-1], new, nothing))(nothing)
             return of_u + of_z @ jnp.cos(jnp.arange(len(x), dtype=x.dtype))

@@ -27,7 +27,7 @@ Sampling = Literal["mc", "antithetic", "rqmc"]
 SAMPLINGS = ("mc", "antithetic", "rqmc")
 # The keys of the path and of the time of a sample, by its number.
 Streams = Callable[[Array], tuple[PRNGKeyArray, PRNGKeyArray]]
-# Axes of a net, and its points at most; what is beyond is drawn as by mc.
+# Axes of a net, what is beyond them being drawn as by mc; and digits that number its points, which would come again beyond them.
 AXES, BITS = 4096, 16
 
 
@@ -98,8 +98,8 @@ def _net(
     return draw
 
 
-def check_samples(argument: str, sampling: str, samples: int) -> None:
-    """Refuse a number of samples that cannot be divided into two designs."""
+def check_samples(argument: str, sampling: str, samples: int, levels: int = 1) -> None:
+    """Refuse a number of samples that cannot be divided into two designs, or whose power is more than a net has points."""
     if sampling == "antithetic" and samples % 4:
         raise ArgumentError(
             f"{argument} must be a multiple of 4 for antithetic sampling, got {samples}: take {4 * -(-samples // 4)}."
@@ -107,6 +107,9 @@ def check_samples(argument: str, sampling: str, samples: int) -> None:
     if sampling == "rqmc" and (samples < 4 or samples & (samples - 1)):
         nearest = max(4, 2 ** (samples - 1).bit_length())
         raise ArgumentError(f"{argument} must be 4, 8, 16, ... for rqmc, got {samples}: take {nearest}.")
+    if sampling == "rqmc" and levels * math.log2(samples) > BITS:
+        got = samples if levels == 1 else f"{samples}**{levels}"
+        raise ArgumentError(f"{argument} must make at most 2^{BITS} for rqmc, got {got}: take more replicates instead.")
 
 
 @functools.cache

@@ -124,8 +124,9 @@ class Tally:
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
-        ordinary = int(self.count.sum()) + 2 * self.share.pilots * len(self.count)
-        return method.cost(law).times(ordinary) + method.costs(law)[-1].times(2 * int(self._again.sum()))
+        pilots = method.thinned()[0].cost(law).times(2 * self.share.pilots * len(self.count))
+        again = method.costs(law)[-1].times(2 * int(self._again.sum()))
+        return method.cost(law).times(int(self.count.sum())) + pilots + again
 
 
 def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -106,7 +106,7 @@ class Picard(AbstractEstimator):
         self.scheme = one_of("scheme", scheme, ("euler", "milstein"))
         self.threshold = None if threshold is None else positive("threshold", threshold, "pass where to clip")
         self.sampling = one_of("sampling", sampling, SAMPLINGS)
-        check_samples("samples", self.sampling, self.samples)
+        check_samples("samples", self.sampling, self.samples, self.levels)
         self.pairs = bool(pairs)
         if self.pairs and self.samples % 2:
             raise ArgumentError(f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}.")
