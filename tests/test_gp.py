@@ -257,6 +257,7 @@ class TestProcess:
         np.testing.assert_allclose(z, slope @ matrix, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(moved, want, rtol=1e-6, atol=1e-7)
 
+    @pytest.mark.slow
     def test_float32_is_enough(self):
         problem = problems.burgers(20, 2**0.5)
         surrogate = gp(problem, interior=300, boundary=60)

@@ -14,8 +14,9 @@ SOURCE = Path(scasml.__file__).parent
 
 # Data flows to the right, imports point to the left. Rooms on one line may not import one another.
 ORDER = [
-    ["errors", "operations"],
+    ["errors"],
     ["precision", "structure"],
+    ["operations"],
     ["coefficients"],
     ["paths", "domain"],
     ["problem"],
@@ -26,8 +27,9 @@ ORDER = [
     ["estimators"],
     ["statistics", "plots", "tables", "progress", "interruption"],
     ["budget", "safety", "diagnosis"],
-    ["engine", "surrogates"],
-    ["correction", "plan", "query", "steepness"],
+    ["engine", "surrogates", "allocation"],
+    ["correction", "query", "steepness"],
+    ["plan"],
     ["choice", "tally"],
     ["correct"],
     ["solve"],

@@ -163,7 +163,10 @@ def check_perturbation_recovered(gradient="pathwise", sampling="rqmc", size=0.1,
     return answer
 
 
-@pytest.mark.parametrize(("gradient", "sampling", "sharp"), [("pathwise", "rqmc", 0.05), ("centred", "mc", 0.2)])
+@pytest.mark.parametrize(
+    ("gradient", "sampling", "sharp"),
+    [("pathwise", "rqmc", 0.05), pytest.param("centred", "mc", 0.2, marks=pytest.mark.slow)],
+)
 def test_a_known_perturbation_is_recovered(gradient, sampling, sharp):
     check_perturbation_recovered(gradient, sampling, sharp=sharp)
 

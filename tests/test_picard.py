@@ -61,6 +61,7 @@ class TestLiteral:
         surrogate = wrap(rough, problem) if with_surrogate else None
         self.check(problem, surrogate, n, samples, {"gradient": gradient, **TIME[time]})
 
+    @pytest.mark.slow
     def test_three_levels(self):
         problem, _ = manufactured()
         self.check(problem, None, 3, 2, {"gradient": "weights"})
@@ -75,6 +76,7 @@ class TestLiteral:
         )
         self.check(problem, None, 3, 2, {})
 
+    @pytest.mark.slow
     def test_a_network(self):
         problem, _ = manufactured()
         self.check(problem, network_surrogate(problem, width=2), 2, 1, {})
@@ -419,7 +421,7 @@ class TestNoiseInside:
         assert low != 0
 
     @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("levels", [2, 3])
+    @pytest.mark.parametrize("levels", [2, pytest.param(3, marks=pytest.mark.slow)])
     def test_noise_in_a_linear_function_does_nothing(self, levels):
         got = self.last(lambda x: 3 + jnp.sum(x), lambda t, x, u, z: 0.5 * u, levels)
         assert got[NOISE][0] != 0

@@ -1,5 +1,6 @@
 """Sampling: every sample has the right law by itself, designs keep their promises, and means stay unbiased under each."""
 
+import functools
 import itertools
 
 import jax
@@ -23,15 +24,23 @@ def streams_of(key):
     return lambda k: (jax.random.fold_in(key, 2 * k), jax.random.fold_in(key, 2 * k + 1))
 
 
-def drawn(kind, repeats=2000, of=design, samples=COUNT, seed=0):
-    """(repeats, samples) uniform numbers, and as many of (STEPS, DIM) normal ones."""
-
+@functools.cache
+def all_drawn(kind, of, number_is_data):
     @jax.jit
-    def one(key):
-        draw = of(kind, streams_of(key), samples, (STEPS, DIM), jnp.zeros(DIM), HEADING)
-        return jax.vmap(draw)(jnp.arange(samples if isinstance(samples, int) else COUNT))
+    def every(keys, number):
+        def one(key):
+            samples = number if number_is_data else COUNT
+            draw = of(kind, streams_of(key), samples, (STEPS, DIM), jnp.zeros(DIM), HEADING)
+            return jax.vmap(draw)(jnp.arange(COUNT))
 
-    return (np.asarray(a) for a in jax.lax.map(one, jax.random.split(jax.random.key(seed), repeats), batch_size=200))
+        return jax.lax.map(one, keys, batch_size=200)
+
+    return [np.asarray(a) for a in every(jax.random.split(jax.random.key(0), 2000), jnp.asarray(COUNT))]
+
+
+def drawn(kind, repeats=2000, of=design, number_is_data=False):
+    """(repeats, COUNT) uniform numbers, and as many of (STEPS, DIM) normal ones."""
+    return (a[:repeats] for a in all_drawn(kind, of, number_is_data))
 
 
 @pytest.mark.parametrize("of", [design, in_halves])
@@ -76,8 +85,10 @@ def test_direction_numbers_are_those_of_sobol():
 def test_a_scrambled_net_is_a_net():
     """On each pair of the first ten axes, as many of the 64 points in each of 64 boxes as Sobol's own have."""
     numbers = sampling._directions(10)
-    net = jax.vmap(
-        lambda key: jnp.stack([sampling._point(*sampling._scrambled(numbers[:6], key), i) for i in range(64)])
+    net = jax.jit(
+        jax.vmap(
+            lambda key: jax.vmap(lambda i: sampling._point(*sampling._scrambled(numbers[:6], key), i))(jnp.arange(64))
+        )
     )
     for points in np.asarray(net(jax.random.split(jax.random.key(0), 5))):
         np.testing.assert_array_equal(np.sort(points >> 26, 0), np.tile(np.arange(64)[:, None], (1, 10)))
@@ -116,7 +127,7 @@ def test_halves_are_independent():
 
 def test_a_number_of_samples_that_is_data_draws_the_same():
     for kind in SAMPLINGS:
-        known, data = (list(drawn(kind, repeats=3, samples=n)) for n in (COUNT, jnp.asarray(COUNT)))
+        known, data = (list(drawn(kind, number_is_data=is_data)) for is_data in (False, True))
         for a, b in zip(known, data, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -157,7 +168,7 @@ def test_weights_stay_unbiased(make, kind):
     check_unbiased(make(samples=4, gradient="centred", sampling=kind, **levels), 4000)
 
 
-@pytest.mark.parametrize(("kind", "pairs"), [("antithetic", False), ("rqmc", True)])
+@pytest.mark.parametrize(("kind", "pairs"), [("antithetic", False), pytest.param("rqmc", True, marks=pytest.mark.slow)])
 def test_a_nonlinear_problem(kind, pairs):
     """With halves inside F: the same answer as by independent samples, 6 standard errors of the difference."""
     problem, _ = manufactured()

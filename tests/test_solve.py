@@ -1,5 +1,7 @@
 """solve: train, then correct, in one call."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from helpers import SIGMAS
 from scasml import problems, surrogates
 from scasml.errors import ScasmlError
 from scasml.solve import shipped
+
+solve = sys.modules["scasml.solve"]
 
 TRAINING = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
 
@@ -67,6 +71,29 @@ def test_bad_input_before_anything_is_trained(change, words, monkeypatch):
     arguments = {"problem": problems.hjb(6), "t": 0.0, "x": np.zeros(6), "replicates": 2} | change
     with pytest.raises(ScasmlError, match=words):
         scasml.solve(**arguments)
+
+
+def test_nothing_is_trained_where_the_tolerance_takes_little(monkeypatch):
+    monkeypatch.setattr("scasml.surrogates._pinn.train", None)
+    x = np.full(6, 0.2)
+    got = scasml.solve(problems.hjb(6), 0.0, x, rtol=0.01, with_gradient=False)
+    assert got.preparation is None
+    assert got.status == "converged"
+    assert abs(got.value - problems.hjb(6).exact(0.0, x)) < SIGMAS * got.stderr + got.bias
+
+
+@pytest.mark.parametrize("options", [{"rtol": 1e-9}, {"rtol": 0.01, "surrogate": "pinn"}, {"replicates": 4}])
+def test_a_network_is_trained_otherwise(options, monkeypatch):
+    class Trained(Exception):
+        pass
+
+    def train(*_, **__):
+        raise Trained
+
+    monkeypatch.setitem(solve.TRAINED, "pinn", train)
+    monkeypatch.setattr(solve, "trained", train)
+    with pytest.raises(Trained):
+        scasml.solve(problems.hjb(6), 0.0, np.full(6, 0.2), with_gradient=False, **options)
 
 
 def test_an_unknown_option_is_named():

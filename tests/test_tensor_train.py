@@ -156,6 +156,7 @@ class TestTraining:
             wrong = eqx.tree_at(lambda problem: problem.nonlinearity_fn, problem, turned)
             assert error(tensor_train(wrong, rank=8, degree=3, steps=2, paths=1000), exact) > 1e-2
 
+    @pytest.mark.slow
     def test_learns_what_the_base_does_not_know(self):
         problem, exact = manufactured(DIM)
         train = tensor_train(problem, rank=4, degree=3, steps=6, paths=1500)
@@ -179,6 +180,7 @@ class TestTraining:
         ]
         assert "tensor_train of problem 3d" in repr(train)
 
+    @pytest.mark.slow
     def test_of_paths_in_steps_and_a_domain(self):
         problem = varying()
         train = tensor_train(problem, steps=2, paths=300, domain=Box(-0.5, 0.5))

@@ -1,9 +1,8 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-The work that an error bar of one takes, of paths of variance v_k at c_k operations each, is W = (sum_k sqrt(v_k c_k))^2, with N_k in
-proportion to sqrt(v_k/c_k) of them. The variances come from the pilot, the operations from the code: both are the same in every run.
 The law of first order about the surrogate is tried first. Where the defect is no small part of the solution the surrogate may be worse than
-none, and other things to start from are tried too; the one of the least W is taken. After the deadline nothing more is tried.
+none, and other things to start from are tried too; the one whose `allocation` takes the least work is taken. After the deadline nothing
+more is tried.
 """
 
 import time
@@ -17,16 +16,13 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from .budget import Budget
 from .coefficients import Coefficient, diffuse_transposed
 from .defect import Defect
-from .estimators import Linearised, Picard
+from .estimators import AbstractEstimator, Linearised, Picard
 from .generator import Hutchinson
-from .plan import Control, Pilot, Setting, Share, check, gradients, pilot, plan, slopes_jump, steps
+from .plan import Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
-from .statistics import Floats
-from .steepness import steepness
 from .surrogate import AbstractSurrogate, wrap
 from .surrogates.terminal import DRAWS, Base, directions
 
@@ -36,15 +32,11 @@ SUSPECT = 0.1
 SHOWS = 0.25
 # Starts from an estimate of one's own, one after the other.
 ROUNDS = 3
+# Replicates of a pilot where what it says of the bias decides.
+SURER = 64
 # More operations than anybody has.
 HOPELESS = 1e30
-# Of the value: no error bar is smaller in float32.
-SMALLEST = 1e-7
-# Replicates that a tolerance should take: enough for an error bar, few enough for nets to be large.
-REPLICATES = 32
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
-# Paths of a replicate where no tolerance says, and the fewest and the most of each kind.
-PATHS, FEWEST, MOST = 128, np.array([32, 32, 2]), np.array([8192, 8192, 1024])
 
 
 def controls(law: AbstractLaw, model: AbstractSurrogate | None, hutchinson: Hutchinson | None) -> list[Control]:
@@ -63,7 +55,7 @@ def choose(setting: Setting, controls: Sequence[Control]) -> list[Share]:
     if method.differentiates(setting.problem, setting.gradient):
         jumping = slopes_jump(setting, first)  # before anything dear is compiled
     return [
-        *_moved(np.flatnonzero(jumping), lambda there: _by_picard(there, first, JUMP), setting),
+        *_moved(np.flatnonzero(jumping), lambda there: _by_picard(there, controls, JUMP), setting),
         *_moved(np.flatnonzero(~jumping), lambda there: _linearised(there, controls, method), setting),
     ]
 
@@ -75,33 +67,70 @@ def _moved(points: NDArray[np.int64], serve: Callable[[Setting], list[Share]], s
     return [replace(share, points=points[share.points]) for share in serve(setting.at(points))]
 
 
-def _by_picard(setting: Setting, control: Control, why: str) -> list[Share]:
-    shares = plan(setting, control, Picard(2, 10))
-    return [replace(share, reason=f"Picard from {control.name}, since {why}") for share in shares]
+def _by_picard(setting: Setting, controls: Sequence[Control], why: str) -> list[Share]:
+    """Two levels from the first start; where they leave too much, three from nothing, which is less to compile. And the paper's two, which state
+    no bias, where F is too steep for any."""
+    first, nothing = controls[0], controls[-1]
+    check(setting, first, Picard())
+    everywhere = np.arange(len(setting.t))
+    tried = _Tried(setting, first, _picard(2), everywhere)
+    lost, biased = np.isinf(tried.score), tried.bias > tried.stderr
+    steep = _moved(everywhere[lost], lambda there: plan(there, first, Picard(2, 10)), setting)
+    shares = [replace(each, reason=f"Picard, since {why}; F is too steep for its bias to be told") for each in steep]
+    if (biased & ~lost).any() and time.monotonic() < setting.deadline:
+        deeper = _Tried(setting, nothing, _picard(3), everywhere[biased & ~lost])
+        better = deeper.bias < tried.bias
+        lost |= np.isfinite(deeper.score) & better  # served now
+        shares += deeper.shares(
+            everywhere[np.isfinite(deeper.score) & better], f"3 Picard levels from nothing, since {why}"
+        )
+    return shares + tried.shares(everywhere[~lost], f"2 Picard levels from {first.name}, since {why}")
+
+
+def _picard(levels: int) -> Picard:
+    return Picard(levels, 16, pairs=True, allocation="measured")
 
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
     check(setting, controls[0], method)
-    tried = [_try(setting, controls[0], method, np.arange(len(setting.t)))]
+    tried = [_Tried(setting, controls[0], method, np.arange(len(setting.t)))]
     is_suspect = tried[0].is_suspect()
     sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
-    shares = tried[0].shares(setting, np.flatnonzero(~is_suspect), sure)
+    shares = tried[0].shares(np.flatnonzero(~is_suspect), sure)
     suspects = np.flatnonzero(is_suspect)
-    if len(suspects):
-        for other in controls[1:]:
-            if time.monotonic() < setting.deadline:
-                tried.append(_try(setting, other, method, suspects))
-        for _ in range(ROUNDS):
-            tried += _again(setting, tried, method, suspects)
-        scores = np.stack([each.score for each in tried])
-        best, is_lost = np.argmin(scores, 0), np.isinf(scores.min(0))
-        for k, each in enumerate(tried):
-            shares += each.shares(setting, np.flatnonzero(is_suspect & ~is_lost & (best == k)), _reason(tried, k))
-        lost = np.flatnonzero(is_suspect & is_lost)
-        shares += _moved(
-            lost, lambda there: _by_picard(there, controls[0], "F is too steep in u to be linearised"), setting
-        )
-    return shares
+    if not len(suspects):
+        return shares
+    for other in controls[1:]:
+        if time.monotonic() < setting.deadline:
+            tried.append(_Tried(setting, other, method, suspects))
+    for _ in range(ROUNDS):
+        tried += _again(setting, tried, method, suspects)
+    least = np.min([each.score for each in tried], 0)[suspects]
+    lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
+    shares += _best(tried, suspects[~lost & ~biased])
+    if biased.any():
+        shares += _best(_deeper(setting, controls, tried, suspects[biased]), suspects[biased])
+    steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
+    return shares + _moved(suspects[lost], steep, setting)
+
+
+def _best(tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
+    best = np.argmin([each.score for each in tried], 0)
+    return [
+        share for k, each in enumerate(tried) for share in each.shares(points[best[points] == k], _reason(tried, k))
+    ]
+
+
+def _deeper(
+    setting: Setting, controls: Sequence[Control], tried: Sequence["_Tried"], points: NDArray[np.int64]
+) -> Sequence["_Tried"]:
+    """Where every start leaves a bias that is larger than the error bar, all of them once more with a larger pilot, and three levels of Picard."""
+    if time.monotonic() > setting.deadline:
+        return tried
+    surer = replace(setting, pilots=SURER)
+    there = [np.intersect1d(points, np.flatnonzero(np.isfinite(each.score))) for each in tried]
+    again = [_Tried(surer, each.control, each.method, at) for each, at in zip(tried, there, strict=True) if len(at)]
+    return [*again, _Tried(surer, controls[-1], _picard(3), points)]
 
 
 class Tangent(eqx.Module):
@@ -139,91 +168,56 @@ def _again(
         plane = Tangent(law, setting.t[i], setting.x[i], np.asarray(run.value[0], kind), run.slope[0].astype(kind))
         model = wrap(plane, law)
         further.append(
-            _try(setting, Control("its own first estimate", Defect(law, model), model), method, np.array([i]))
+            _Tried(setting, Control("its own first estimate", Defect(law, model), model), method, np.array([i]))
         )
     return further
 
 
 def _reason(tried: Sequence["_Tried"], k: int) -> str:
-    name = f"started from {tried[k].control.name}"
+    name = f"started from {tried[k].name}"
     if len(tried) == 1:
         return name
-    others = dict.fromkeys(each.control.name for each in tried if each.control.name != tried[k].control.name)
-    return f"{name}, which takes less work for one error bar than {' or '.join(others)}"
+    others = dict.fromkeys(each.name for each in tried if each.name != tried[k].name)
+    return f"{name}, which takes less work for one error bar, or leaves less bias, than {' or '.join(others)}"
 
 
 class _Tried:
-    """What the pilot of one control says: `score` is the operations that the error bar takes, and more where the bias would show;
+    """What the pilots of one control say: `score` is the operations that the error bar takes, and more where the bias would show;
     infinite where it was not tried, or cannot be trusted."""
 
-    def __init__(self, control: Control, points: int):
-        self.control, self.score = control, np.full(points, np.inf)
-        self.bias, self.stderr = np.zeros(points), np.zeros(points)
-        self.pilots: list[tuple[Linearised, NDArray[np.int64], Pilot, NDArray[np.int32]]] = []
+    def __init__(self, setting: Setting, control: Control, method: AbstractEstimator, points: NDArray[np.int64]):
+        self.control, self.method, self.score = control, method, np.full(len(setting.t), np.inf)
+        self.name = f"{control.name}, by Picard" if isinstance(method, Picard) else control.name
+        self.bias, self.stderr = np.zeros(len(setting.t)), np.zeros(len(setting.t))
+        self.trials = [
+            Trial(setting, control, method.settle(gradient=name), there)
+            for name, here in gradients(setting, control, method).items()
+            if len(there := np.intersect1d(here, points))
+        ]
+        for trial in self.trials:
+            bias, (_, stderr, work, _) = np.nan_to_num(trial.bias), trial.allocation
+            # Where the bias is larger than the error bar that is aimed at, it alone decides.
+            score = np.where(bias > stderr, HOPELESS * bias / stderr, work * (1 + (2 * bias / stderr) ** 2))
+            lost = trial.is_lost
+            if isinstance(method, Linearised) and method.differentiates(setting.problem, setting.gradient):
+                lost = lost | slopes_jump(setting.at(trial.points), control)
+            self.score[trial.points] = np.where(np.isfinite(score) & ~lost, score, np.inf)
+            self.bias[trial.points], self.stderr[trial.points] = bias, stderr
 
     def is_suspect(self) -> NDArray[np.bool_]:
         suspect = np.zeros(len(self.score), bool)
-        for _, points, run, _ in self.pilots:
+        for trial in self.trials:
+            run = trial.run
             noise = 2 * np.sqrt(np.sum(run.variance, 1) / run.replicates)
             with np.errstate(invalid="ignore"):
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
-            suspect[points] = ~(small & np.isfinite(self.score[points]))
+            suspect[trial.points] = ~(small & np.isfinite(self.score[trial.points]))
         return suspect
 
-    def pilot(self, point: int) -> tuple[Linearised, Pilot]:
+    def pilot(self, point: int) -> tuple[AbstractEstimator, Pilot]:
         """Of one point."""
-        method, points, run, _ = next(each for each in self.pilots if point in each[1])
-        return method, run.at(np.flatnonzero(points == point))
+        trial = next(each for each in self.trials if point in each.points)
+        return trial.estimator, trial.run.at(np.flatnonzero(trial.points == point))
 
-    def shares(self, setting: Setting, mine: NDArray[np.int64], reason: str) -> list[Share]:
-        shares = []
-        for method, points, run, counts in self.pilots:
-            chosen = np.isin(points, mine)
-            for each in np.unique(counts[chosen], axis=0):
-                at = np.flatnonzero(chosen & (counts == each).all(1))
-                settled = method.allot(each)
-                shares += steps(setting, self.control, settled, points[at], run.at(at))
-        return [replace(share, reason=reason) for share in shares]
-
-
-def _try(setting: Setting, control: Control, method: Linearised, points: NDArray[np.int64]) -> _Tried:
-    tried, law = _Tried(control, len(setting.t)), control.law
-    for name, here in gradients(setting, control, method).items():
-        here = np.intersect1d(here, points)
-        if not len(here):
-            continue
-        settled = method.settle(gradient=name)
-        thin = settled.settle(steps=settled.fewest_steps).thinned()[0]
-        run = pilot(setting, control, thin, here)
-        work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
-        with np.errstate(invalid="ignore", divide="ignore"):
-            counts, stderr = _counts(setting.budget, run.value, variance, work)
-            least = np.sum(np.sqrt(variance * work), 1) ** 2  # W
-            bias = np.nan_to_num(thin.bias(law, run.increments, run.sizes))
-            operations = np.maximum(least / stderr**2, REPLICATES * np.sum(FEWEST * work))
-            # Where the bias is larger than the error bar that is aimed at, it alone decides.
-            score = np.where(bias > stderr, HOPELESS * bias / stderr, operations * (1 + (2 * bias / stderr) ** 2))
-        nothing = np.zeros(len(here)), np.zeros((len(here), law.dim))
-        lost = thin.is_lost(*steepness(law, setting.t[here], setting.x[here], *nothing))
-        if thin.differentiates(setting.problem, setting.gradient):
-            lost |= slopes_jump(setting.at(here), control)
-        tried.score[here] = np.where(np.isfinite(score) & ~lost, score, np.inf)
-        tried.bias[here], tried.stderr[here] = bias, stderr
-        tried.pilots.append((settled, here, run, counts))
-    return tried
-
-
-def _counts(budget: Budget, value: Floats, variance: Floats, work: Floats) -> tuple[NDArray[np.int32], Floats]:
-    """Paths of each kind in a replicate, powers of 2, and the standard error that is aimed at: of the tolerance, or of REPLICATES of them."""
-    variance = np.maximum(np.nan_to_num(variance), np.finfo(np.float32).tiny)
-    share = np.sqrt(variance / work)
-    target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + np.finfo(np.float32).tiny)
-    if budget.has_tolerance:
-        scale = np.sum(np.sqrt(variance * work), 1) / (REPLICATES * target**2)
-    else:
-        scale = PATHS / np.max(share[:, :2], 1)
-    counts = np.clip(share * np.nan_to_num(scale)[:, None], FEWEST, MOST)
-    counts = (2 ** np.round(np.log2(counts))).astype(np.int32)
-    if budget.has_tolerance:
-        return counts, target
-    return counts, np.maximum(np.sqrt(np.sum(variance / counts, 1) / REPLICATES), target)
+    def shares(self, points: NDArray[np.int64], reason: str) -> list[Share]:
+        return [replace(share, reason=reason) for trial in self.trials for share in trial.shares(points)]

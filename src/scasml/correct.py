@@ -102,7 +102,13 @@ def correct(
         chunk=chunk,
         progress=progress,
     )
-    *_, answer = _answers(asked, began)
+    return finish(Run(asked, began))
+
+
+def finish(run: "Run") -> Correction:
+    """The answer at the end of a run."""
+    asked = run.asked
+    *_, answer = _answers(run)
     if asked.throw and answer.unmet.any():
         raise ToleranceError(answer)
     return answer
@@ -152,12 +158,15 @@ def refine(
         chunk=chunk,
         progress=progress,
     )
-    return _answers(asked, began)
+    return _begun(asked, began)
 
 
-def _answers(asked: Query, began: float) -> Iterator[Correction]:
-    run = _Run(asked, began)
-    with correction_bar(asked.progress) as report:
+def _begun(asked: Query, began: float) -> Iterator[Correction]:
+    yield from _answers(Run(asked, began))
+
+
+def _answers(run: "Run") -> Iterator[Correction]:
+    with correction_bar(run.asked.progress) as report:
         while True:
             with Interruption() as interruption:
                 run.round(interruption, report)
@@ -167,7 +176,7 @@ def _answers(asked: Query, began: float) -> Iterator[Correction]:
                 return
 
 
-class _Run:
+class Run:
     """The state of a run between its rounds."""
 
     def __init__(self, asked: Query, began: float):
@@ -199,6 +208,11 @@ class _Run:
             self.base, self.end = np.zeros(len(asked.t)), terminal_at(law, asked.x[~self.inside])
             if self.model is not None:
                 self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], asked.x[~self.inside])
+
+    @property
+    def work(self) -> float:
+        """Of all points to their error bars, in operations; infinite where that is not known, or the bias is larger than they are."""
+        return sum(tally.share.work for tally in self.tallies)
 
     def _shares(self, setting: Setting, law: AbstractLaw) -> list[Share]:
         """By whom every point is served."""

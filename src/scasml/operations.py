@@ -9,8 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from .structure import once_per_structure
+
+# A random number; and how much more a value and its slope are than the value.
+NUMBER, REVERSE = 25.0, 3.0
 # In units of one addition, on one number.
 _DEAR = {
     "exp": 8, "exp2": 8, "log": 8, "log1p": 10, "expm1": 10, "tanh": 10, "logistic": 10, "sin": 12, "cos": 12, "tan": 16, "pow": 16,
@@ -28,6 +33,13 @@ _FREE = frozenset(
 def operations(f: Callable[..., Any], *arguments: Any) -> float:
     """Of one call with arguments of these shapes."""
     return _count(jax.make_jaxpr(f)(*arguments).jaxpr)
+
+
+@once_per_structure
+def of_law(law: Any) -> tuple[float, float]:
+    """Of g and of F(t, x, 0, 0)."""
+    t, x = jnp.zeros(()), jnp.zeros(law.dim)
+    return operations(law.terminal, x), operations(law.source, t, x, jax.random.key(0))
 
 
 def _count(jaxpr: Any) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from .allocation import Allocation, allocate
 from .budget import Budget
 from .coefficients import CONDITION
 from .engine import Kernel, at_points, point_keys, surrogate_at
@@ -35,6 +36,7 @@ from .roughness import (
     terminal_may_be_rough,
 )
 from .statistics import Floats
+from .steepness import steepness
 from .surrogate import AbstractSurrogate
 
 # Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
@@ -45,6 +47,8 @@ STEPS_FACTOR, MOST_STEPS = 4, 1024
 # Of the paths that only look where paths go.
 PROBE_STEPS = 16
 PROBES = 64
+# What an increment adds is known from a pilot to so many standard errors.
+SURE = 3.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Setting:
     gradient: bool
     budget: Budget
     deadline: float
+    pilots: int = PILOT_REPLICATES  # at least
 
     def at(self, points: NDArray[np.int64]) -> "Setting":
         """Of these points alone."""
@@ -100,6 +105,7 @@ class Share:
     gradient_bias: Floats
     pilots: int = 0  # replicates per point of the pilot, each of them run twice
     reason: str = "asked for"
+    work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
 
 
 def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
@@ -107,8 +113,52 @@ def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> li
     check(setting, control, estimator)
     shares = []
     for name, points in gradients(setting, control, estimator).items():
-        shares += steps(setting, control, estimator.settle(gradient=name), points)
+        settled = estimator.settle(gradient=name)
+        if settled.is_allotted:
+            shares += steps(setting, control, settled, points)
+        else:
+            shares += Trial(setting, control, settled, points).shares(points)
     return shares
+
+
+class Trial:
+    """A pilot of an estimator at these points, with its fewest steps, and how many samples of each increment are to be taken."""
+
+    def __init__(self, setting: Setting, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64]):
+        law, adds = control.law, None
+        self.setting, self.control, self.estimator, self.points = setting, control, estimator, points
+        thin = estimator.settle(steps=estimator.fewest_steps if estimator.steps == "auto" else None).thinned()[0]
+        self.run = run = pilot(setting, control, thin, points)
+        nothing = np.zeros(len(points)), np.zeros((len(points), law.dim))
+        self.is_lost = thin.is_lost(*steepness(law, setting.t[points], setting.x[points], *nothing))
+        with np.errstate(invalid="ignore"):
+            noise = np.sqrt(run.variance / run.replicates)
+            # Of the levels; so few replicates may see too little of the last.
+            self.bias = thin.bias(law, np.abs(run.increments) + noise, run.sizes)
+            # The slope of an increment is not weighed against anything, so with gradients every one is taken.
+            if not setting.gradient:
+                adds = np.abs(run.increments) + SURE * noise + self.bias[:, None]
+                adds[self.is_lost] = np.nan
+        # A terminal condition that is built into the surrogate leaves no defect there.
+        is_nothing = run.is_nothing if control.model is not None else None
+        work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
+        self.allocation: Allocation = allocate(setting.budget, thin.bounds, work, run.value, variance, adds, is_nothing)
+
+    def shares(self, points: NDArray[np.int64]) -> list[Share]:
+        """Of those of these points that were tried."""
+        shares, allocation = [], self.allocation
+        chosen = np.isin(self.points, points)
+        left_out, work = np.zeros(len(self.setting.t)), np.zeros(len(self.setting.t))
+        left_out[self.points] = allocation.left_out
+        work[self.points] = np.where(self.bias <= allocation.stderr, allocation.work, np.inf)
+        for each in np.unique(allocation.counts[chosen], axis=0):
+            at = np.flatnonzero(chosen & (allocation.counts == each).all(1))
+            settled = self.estimator.allot(each)
+            shares += steps(self.setting, self.control, settled, self.points[at], self.run.at(at))
+        return [
+            replace(share, bias=share.bias + left_out[share.points], work=float(np.sum(work[share.points])))
+            for share in shares
+        ]
 
 
 def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
@@ -223,8 +273,8 @@ def steps(
     `first` is a pilot that was run already, with the fewest steps.
     """
     if not estimator.discretises(control.law):
-        none = np.zeros(len(points))
-        return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])))]
+        none, pilots = np.zeros(len(points)), 0 if first is None else first.replicates
+        return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])), pilots)]
     asked = estimator.steps
     waiting = {estimator.fewest_steps if asked == "auto" else asked: points}
     shares = []
@@ -257,6 +307,7 @@ class Pilot:
     increments: Floats  # their means, (points, increments)
     variance: Floats  # of the increments of a thinned replicate
     sizes: Floats
+    is_nothing: NDArray[np.bool_]  # where every sample of an increment is 0, and its slope
     bias: Floats  # of the steps
     gradient_bias: Floats
     seconds: float  # of one replicate at all points
@@ -266,7 +317,17 @@ class Pilot:
         """Of these of its points alone."""
         of = {
             name: getattr(self, name)[rows]
-            for name in ("value", "defect", "slope", "increments", "variance", "sizes", "bias", "gradient_bias")
+            for name in (
+                "value",
+                "defect",
+                "slope",
+                "increments",
+                "variance",
+                "sizes",
+                "is_nothing",
+                "bias",
+                "gradient_bias",
+            )
         }
         return replace(self, **of)
 
@@ -277,11 +338,11 @@ class Pilot:
 
 
 def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64]) -> Pilot:
-    count = max(PILOT_REPLICATES, (setting.budget.replicates or 0) // PILOT_SHARE)
+    count = max(setting.pilots, (setting.budget.replicates or 0) // PILOT_SHARE)
     thin, _ = estimator.thinned()
     kernel = setting.kernel(control, thin, points)
     here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
-    base, base_slope = np.zeros(here), np.zeros((here, dim))
+    base, base_slope, moves = np.zeros(here), np.zeros((here, dim)), np.zeros((here, levels), bool)
 
     def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
         shapes = ((), (dim,), (levels,), (levels,))
@@ -294,6 +355,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
                 base[point[part]], base_slope[point[part]] = row.surrogate
             if setting.gradient:
                 slopes[at] = row.gradient
+                moves[point[part]] |= np.any(row.gradient_increments != 0, -1)
         return values, slopes, increments, sizes
 
     fine, fine_slope, increments, sizes = run(ORDINARY)
@@ -315,6 +377,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
             increments=increments.mean(0),
             variance=increments.var(0, ddof=1),
             sizes=sizes.mean(0),
+            is_nothing=~np.any(sizes != 0, 0) & ~moves,
             bias=size(fine - coarse),
             gradient_bias=size(fine_slope - coarse_slope),
             seconds=kernel.seconds_per_row * here,

@@ -73,9 +73,19 @@ def terminal_may_be_rough(law: AbstractLaw) -> bool:
 @once_per_structure
 def nonlinearity_may_be_rough(law: AbstractLaw) -> bool:
     """The same of F, in x, u and z."""
+    return _searched(law, [False, True, True, True])
+
+
+@once_per_structure
+def may_have_kinks(law: AbstractLaw) -> bool:
+    """The same of F, in u and z."""
+    return _searched(law, [False, False, True, True])
+
+
+def _searched(law: AbstractLaw, moving: Sequence[bool]) -> bool:
     scalar, vector = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (law.dim,)))
     less_zero = lambda t, x, u, z: law.difference(t, x, Solution(u, z), Solution(jnp.zeros_like(u), jnp.zeros_like(z)))
-    return _search(jax.make_jaxpr(less_zero)(scalar, vector, scalar, vector).jaxpr, [False, True, True, True])[0]
+    return _search(jax.make_jaxpr(less_zero)(scalar, vector, scalar, vector).jaxpr, moving)[0]
 
 
 def _search(jaxpr: Any, moving: Sequence[bool]) -> tuple[bool, list[bool]]:

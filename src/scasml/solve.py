@@ -1,4 +1,4 @@
-"""solve: no surrogate at hand, so train one, then correct it."""
+"""solve: no surrogate at hand, so train one, then correct it; or none, if a simulation of the problem itself takes less than training."""
 
 import inspect
 import time
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from jaxtyping import ArrayLike
 
 from . import surrogates
-from .correct import correct
+from .correct import Run, correct, finish
 from .correction import Correction, Preparation
 from .domain import Queries
 from .errors import ArgumentError, brief, one_of
@@ -27,6 +27,8 @@ TRAINED: dict[str, Callable[..., AbstractTrained]] = {
 }
 # Of a network that is to be corrected anyway, at a few points: further ones cost more than they spare.
 STEPS = 400
+# In operations, about 30 CPU seconds: a simulation from nothing that takes less needs no network, whose training takes longer.
+LITTLE = 5e11
 KINDS = ("auto", *TRAINED)
 
 
@@ -43,19 +45,25 @@ def solve(
 ) -> Correction:
     """The solution of `problem` at (t, x): a surrogate trained where paths from these points go, then corrected.
 
-    - `surrogate`: the kind to train; "auto" takes the one that is shipped for this problem, if there is one, and else a PINN.
+    - `surrogate`: the kind to train. "auto" takes the one that is shipped for this problem, if there is one; none, if a pilot says that the
+      tolerance takes less work from nothing than training does; and else a PINN.
     - `training`: further arguments of `surrogates.pinn`, or of the kind that was named, such as {"steps": 2000}; a PINN takes 400 unless told.
     - `options`: those of `correct`: `rtol`, `atol`, `seconds`, `replicates`, `method` and so on. Training a PINN takes at most half
       of the `seconds`; the other kinds take what they take.
 
-    `answer.preparation` says what was trained and how long that took; its `surrogate` can be saved and used again.
+    `answer.preparation` says what was trained and how long that took; its `surrogate` can be saved and used again. It is None if nothing was.
     """
     require_problem(problem)
     one_of("surrogate", surrogate, KINDS)
     # Bad input is refused before anything is trained.
     asked = query(problem, None, t, x, seed=seed, progress=progress if isinstance(progress, bool) else False, **options)
     began = time.perf_counter()
-    model = shipped(problem) if surrogate == "auto" and training is None else None
+    is_free = surrogate == "auto" and training is None
+    model = shipped(problem) if is_free else None
+    if is_free and model is None and asked.method is None and asked.budget.has_tolerance:
+        run = Run(query(problem, None, t, x, seed=seed, progress=progress, **options), time.monotonic())
+        if run.work < LITTLE:
+            return finish(run)
     verb = "loaded"
     if model is None:
         verb, kind = "trained", "pinn" if surrogate == "auto" else surrogate

@@ -63,6 +63,7 @@ class AbstractEstimator(eqx.Module):
 
     gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
+    counts: eqx.AbstractVar[Any]  # of the samples of each increment, once they are allotted
 
     def but(self, **changes: Any) -> Self:
         """The same with these fields changed."""
@@ -96,6 +97,24 @@ class AbstractEstimator(eqx.Module):
     @abc.abstractmethod
     def order(self, law: AbstractLaw) -> int:
         """The power of the length of a step by which the bias of the steps falls."""
+
+    @property
+    @abc.abstractmethod
+    def is_allotted(self) -> bool:
+        """Whether the number of samples of each increment is known, and not left to a pilot."""
+
+    @abc.abstractmethod
+    def allot(self, counts: NDArray[np.int32]) -> Self:
+        """The same estimator with so many samples of each increment; powers of 2. 0 leaves an increment out."""
+
+    @property
+    @abc.abstractmethod
+    def bounds(self) -> tuple[Floats, Floats]:
+        """The fewest and the most samples of each increment that may be allotted."""
+
+    @abc.abstractmethod
+    def work(self, law: AbstractLaw, gradient: bool) -> Floats:
+        """Of one sample of each increment, in `operations`."""
 
     @abc.abstractmethod
     def thinned(self) -> tuple[Self, Floats]:

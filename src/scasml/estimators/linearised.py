@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from ..coefficients import diffuse_transposed, undiffuse_transposed
 from ..errors import ArgumentError, brief, one_of, whole
 from ..linearisation import Linearisation, is_affine
-from ..operations import operations
+from ..operations import NUMBER, REVERSE, of_law, operations
 from ..paths import AbstractPathLaw, Jump, Stepped, Tilted
 from ..problem import AbstractLaw, Solution
+from ..roughness import may_have_kinks
 from ..sampling import SAMPLINGS, Draw, Sampling, check_samples, design
+from ..structure import once_per_structure
 from ..times import FullHistory
 from .base import HALF_THE_STEPS, AbstractEstimator, Evaluations, Floats, Replicate, even, jackknifed
 from .means import mean_of_others
@@ -39,9 +41,7 @@ SHARE = 64
 # An int a of this size: of uniform times only one in so many would see anything.
 STEEP = 20.0
 # At most so many of each in a pilot.
-THIN = np.array([16, 16, 2])
-# In operations: a random number; and how much more a value and its slope are than the value.
-NUMBER, REVERSE = 25.0, 3.0
+THIN = np.array([TILE, TILE, 2])
 
 TERMINAL, SOURCE, REMAINDER = range(3)
 
@@ -92,18 +92,24 @@ class Linearised(AbstractEstimator):
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self.but(gradient=gradient or self.gradient, steps=steps or self.steps)
 
+    @property
+    def is_allotted(self) -> bool:
+        return True
+
     def allot(self, counts: NDArray[np.int32]) -> Self:
         """With so many paths of g, of F(t, x, 0, 0) and of R in a replicate; powers of 2, for rqmc."""
         return self.but(counts=counts)
 
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        return np.array([32.0, 32.0, 2.0]), np.array([8192.0, 8192.0, 1024.0])
+
     def work(self, law: AbstractLaw, gradient: bool) -> Floats:
-        """Of one path of each kind, in `operations`."""
         paths = self.paths(law)
-        t, x, key = jnp.zeros(()), jnp.zeros(law.dim), jax.random.key(0)
         along = paths.steps * NUMBER * law.dim
         if isinstance(paths, Tilted):
-            along += (paths.steps + 1) * operations(paths.tilt, t, x)
-        terminal, source = along + operations(law.terminal, x), along + operations(law.source, t, x, key)
+            along += (paths.steps + 1) * _of_tilt(law)
+        terminal, source = (along + of for of in of_law(law))
         once, inside = REVERSE if gradient else 1.0, REVERSE if law.uses_z else 1.0
         remainder = once * along + self.remainder * inside * (terminal + source)
         return np.array([once * terminal, once * source, remainder])
@@ -122,8 +128,9 @@ class Linearised(AbstractEstimator):
         return 1 if law.dynamics.exact is None else 2
 
     def thinned(self) -> tuple[Self, Floats]:
-        few = np.minimum(self.counts, THIN).astype(np.int32)
-        return self.but(counts=few), few / self.counts
+        thin = THIN if self.sampling == "antithetic" else np.minimum(THIN, [np.inf, np.inf, 1])
+        few = np.minimum(self.counts, thin).astype(np.int32)
+        return self.but(counts=few), few / np.maximum(self.counts, 1)
 
     def jackknifes(self, law: AbstractLaw) -> bool:
         """No: it is done in every replicate."""
@@ -177,13 +184,15 @@ class Linearised(AbstractEstimator):
         return [to_end.times(counts[TERMINAL]), to_time.times(counts[SOURCE]), of_r]
 
     def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
-        """R is of second order, so u inside it in the place of V changes it by 2 (u - V)/V of itself."""
+        """R is of second order, so u inside it in the place of V changes it by 2 (u - V)/V of itself. With kinks it is Lipschitz only: there
+        by as large a part of u - V as R is of V."""
         if law.is_linear or is_affine(law):
             return np.zeros(increments.shape[:-1])
         if not self.remainder:
             return np.full(increments.shape[:-1], np.nan)
         last, before = np.abs(increments[..., REMAINDER]), np.sum(sizes[..., :REMAINDER], -1)
-        return last * np.minimum(np.divide(2 * last, before, out=np.ones_like(last), where=before > 0), 1)
+        change = np.maximum(2 * last, sizes[..., REMAINDER]) if may_have_kinks(law) else 2 * last
+        return last * np.minimum(np.divide(change, before, out=np.ones_like(last), where=before > 0), 1)
 
 
 class _Mean(NamedTuple):
@@ -220,7 +229,7 @@ class _Paths(eqx.Module):
             return jax.tree.map(lambda total, one: total.at[kind].add(one), sums, part)
 
         sums = jax.lax.fori_loop(0, tiles[TERMINAL] + tiles[SOURCE], tile, _Mean.zero(x, 2))
-        return jax.tree.map(lambda a: jax.vmap(jnp.divide)(a, counts[:2].astype(a.dtype)), sums)
+        return jax.tree.map(lambda a: jax.vmap(jnp.divide)(a, jnp.maximum(counts[:2], 1).astype(a.dtype)), sums)
 
     def remainder(self, key: PRNGKeyArray, x: Array, count: Array, slopes: bool) -> _Mean:
         """The mean of R. Its slope is weighed: R is small, and the paths inside it are not differentiated again."""
@@ -234,7 +243,7 @@ class _Paths(eqx.Module):
             return jax.tree.map(jnp.add, sums, part)
 
         sums = jax.lax.fori_loop(0, (count + few - 1) // few, tile, _Mean.zero(x))
-        return jax.tree.map(lambda a: a / count, sums)
+        return jax.tree.map(lambda a: a / jnp.maximum(count, 1), sums)
 
     def _tile(self, kind: Array, keys: PRNGKeyArray, drawn: Draw, here: Array, x: Array, slopes: bool) -> _Mean:
         if slopes and self.method.gradient == "centred":
@@ -330,6 +339,12 @@ class _Paths(eqx.Module):
         heading = self.law.heading(self.s, x) if method.sampling == "rqmc" else None
         streams = lambda k: (jax.random.fold_in(key, 3 * k), jax.random.fold_in(key, 3 * k + 1))
         return design(method.sampling, streams, count, (method.paths(self.law).steps, len(x)), x, heading)
+
+
+@once_per_structure
+def _of_tilt(law: AbstractLaw) -> float:
+    """The operations of a and b."""
+    return operations(Linearisation(law).tilt, jnp.zeros(()), jnp.zeros(law.dim))
 
 
 def _keys(key: PRNGKeyArray, indices: Array) -> PRNGKeyArray:

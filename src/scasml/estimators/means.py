@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-# Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache.
-TILE = 128
+# Samples evaluated side by side: enough to fill the vector units, few enough to stay in cache; and where their number is data.
+TILE, SMALL_TILE = 128, 32
 
 
 class Sample(NamedTuple):
@@ -40,7 +40,7 @@ class Term(NamedTuple):
 class Plan(NamedTuple):
     """How a mean is taken."""
 
-    samples: int
+    samples: int | Array  # data, if an array: one program for all numbers
     nodes: int = 1  # of a sample; their sum counts
     width: int = 1  # how many numbers a sample itself holds side by side
     z: bool = False
@@ -60,7 +60,9 @@ def mean(
     """The mean over samples of the sum over nodes of w f(i, x); `counted` is how often each sample counts."""
     samples, nodes = plan.samples, plan.nodes
     count = samples * nodes
-    tile = tile_size(count, max(1, TILE // plan.width))
+    # Two at least: of loops over tiles of one sample, nested and differentiated, XLA made programs that end in a segmentation fault.
+    most = max(2, (TILE if isinstance(count, int) else SMALL_TILE) // plan.width)
+    tile = tile_size(count, most) if isinstance(count, int) else most
 
     def block(start: Array) -> tuple[_Sums, Array | None]:
         """The sums over a tile of u and what goes with it, and of its z or slope."""
@@ -87,15 +89,18 @@ def mean(
             return sums, slope
         return total(x)[1]
 
-    if tile >= count:
+    nothing = _Sums(*(jnp.zeros((), x.dtype) for _ in _Sums._fields)), jnp.zeros_like(x) if plan.z else None
+    if not isinstance(count, int):
+        add = lambda k, sums: jax.tree.map(jnp.add, sums, block(k * tile))
+        sums = jax.lax.fori_loop(0, (count + tile - 1) // tile, add, nothing)
+    elif tile >= count:
         sums = block(jnp.asarray(0))
     else:
         # The gradient is taken inside each tile, so nothing of a tile outlives it; `checkpoint`
         # keeps that true when an outer level differentiates through this loop.
         step = jax.checkpoint(lambda sums, start: (jax.tree.map(jnp.add, sums, block(start)), None))
-        nothing = _Sums(*(jnp.zeros((), x.dtype) for _ in _Sums._fields)), jnp.zeros_like(x) if plan.z else None
         sums, _ = jax.lax.scan(step, nothing, jnp.arange(0, count, tile))
-    (u, size, new), part = jax.tree.map(lambda a: a / samples, sums)
+    (u, size, new), part = jax.tree.map(lambda a: a / jnp.maximum(samples, 1).astype(x.dtype), sums)
     zero = jnp.zeros_like(x)
     return Term(u, part if plan.z and not plan.weighted else zero, part if plan.weighted else zero, size, new, new - u)
 
@@ -122,4 +127,4 @@ def tile_size(count: int, most: int) -> int:
     if count <= most:
         return count
     divisors = [k for k in range(1, most + 1) if count % k == 0]
-    return divisors[-1] if 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))
+    return divisors[-1] if divisors[-1] > 1 and 4 * divisors[-1] >= most else math.ceil(count / math.ceil(count / most))

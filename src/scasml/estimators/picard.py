@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ..coefficients import diffuse_transposed, undiffuse_transposed
 from ..errors import ArgumentError, brief, one_of, positive, whole
+from ..operations import NUMBER, REVERSE, of_law
 from ..paths import AbstractPathLaw, Stepped
 from ..problem import AbstractLaw, Solution
 from ..sampling import SAMPLINGS, Draw, Sampling, check_samples, design, in_halves
@@ -65,8 +66,11 @@ class Picard(AbstractEstimator):
     - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
     - `sampling`: "mc"; "antithetic", in mirrored pairs with stratified times (`samples` a multiple of 4); or "rqmc", scrambled nets
       turned toward the gradient of the surrogate (`samples` a power of 2).
-    - `pairs`: U stands inside F as the mean of two independent halves a and b, and 2 F(U) - (F(a) + F(b))/2 in the place of F(U): what the
-      noise of U does there is taken off. Where F is quadratic that leaves no bias.
+    - `pairs`: U stands inside F as the mean of two independent halves a and b, and J(U) = 2 F(U) - (F(a) + F(b))/2 in the place of F(U): what
+      the noise of U does there is taken off. Where F is quadratic that leaves no bias. With sampling="mc" the two of a difference are also
+      coupled: U_l without its last level is the mean of M independent U_{l-1}, and J(U_l) - mean J(U_{l-1}) has no noise of first order in them.
+    - `allocation`: of the samples to the levels of U_n itself. "paper" takes M^n and M^(n-l); "measured" takes, at each point, what costs the
+      least work for the variance of each level in a pilot, and leaves out the last levels where that is cheaper than what they add is worth.
     - `steps`: how many steps of `scheme`, "euler" or "milstein", make a path. "auto" draws paths exactly
       where their law is known, and elsewhere takes as many as bring the bias below the statistical error.
     """
@@ -80,8 +84,10 @@ class Picard(AbstractEstimator):
     threshold: float | None = eqx.field(static=True)
     sampling: Sampling = eqx.field(static=True)
     pairs: bool = eqx.field(static=True)
+    allocation: Literal["paper", "measured"] = eqx.field(static=True)
     scheme: Literal["euler", "milstein"] = eqx.field(static=True)
     steps: int | Literal["auto"] = eqx.field(static=True)
+    counts: Any  # of the samples of the terminal term and of each level of U_n, once they are allotted: data
     halved: bool | Array
     inside: int | Array  # which version stands inside F
 
@@ -96,6 +102,7 @@ class Picard(AbstractEstimator):
         threshold: float | None = None,
         sampling: Sampling = "mc",
         pairs: bool = False,
+        allocation: Literal["paper", "measured"] = "paper",
         scheme: Literal["euler", "milstein"] = "euler",
         steps: int | Literal["auto"] = "auto",
     ):
@@ -110,6 +117,7 @@ class Picard(AbstractEstimator):
         self.pairs = bool(pairs)
         if self.pairs and self.samples % 2:
             raise ArgumentError(f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}.")
+        self.allocation = one_of("allocation", allocation, ("paper", "measured"))
         self.nodes = self.time_exponent = None
         if time == "full-history":
             if nodes is not None:
@@ -138,7 +146,7 @@ class Picard(AbstractEstimator):
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
         self.steps = even("steps", steps)
-        self.halved, self.inside = False, ORDINARY
+        self.counts, self.halved, self.inside = None, False, ORDINARY
 
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self.but(gradient=gradient or self.gradient, steps=steps or self.steps)
@@ -161,8 +169,37 @@ class Picard(AbstractEstimator):
     def order(self, law: AbstractLaw) -> int:
         return 1
 
+    @property
+    def is_allotted(self) -> bool:
+        return self.allocation == "paper" or self.counts is not None
+
+    def allot(self, counts: NDArray[np.int32]) -> Self:
+        return self.but(counts=counts)
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        inner = np.ones(self.levels - 1)
+        return np.array([32, 32, *4 * inner]), np.array([8192, 8192, *1024 * inner])
+
+    def work(self, law: AbstractLaw, gradient: bool) -> Floats:
+        g, f = of_law(law)
+        once = REVERSE if gradient else 1.0
+        inside = REVERSE if law.uses_z else 1.0
+        total = []
+        for l, one in zip((None, *range(self.levels)), self._samples(law, self.levels), strict=True):
+            work = one.terminal * g + one.nonlinearity * f + one.random_numbers * NUMBER
+            total.append(work * once * (1.0 if l is None or l == 0 else inside))
+        return np.array(total)
+
     def thinned(self) -> tuple[Self, Floats]:
-        return self, np.ones(self.levels + 1)
+        if self.allocation == "paper":
+            return self, np.ones(self.levels + 1)
+        few = np.array([16, 16, *2 * np.ones(self.levels - 1)], np.int32)
+        if self.sampling != "mc":
+            few[2:] = 4
+        counts = few if self.counts is None else self.counts
+        few = np.minimum(few, counts).astype(np.int32)
+        return self.but(counts=few), few / np.maximum(counts, 1)
 
     def jackknifes(self, law: AbstractLaw) -> bool:
         told = self.levels >= 2 and self.samples >= 2 and not law.is_linear and self.threshold is None
@@ -224,12 +261,12 @@ class Picard(AbstractEstimator):
         x: Array,
         z: bool,
         version: int | Array = ORDINARY,
-        half: Array | None = None,
+        part: "_Part | None" = None,
     ) -> Solution:
-        """U_n(s, x), that version of it, or that half of it; its z is zero unless asked for."""
+        """U_n(s, x), that version of it, or that part of it; its z is zero unless asked for."""
         if n == 0:
             return _nothing(s, x)
-        return self._solution(law, s, x, sum_of(self._terms(law, n, key, s, x, z, version, half)))
+        return self._solution(law, s, x, sum_of(self._terms(law, n, key, s, x, z, version, part)))
 
     def _solution(self, law: AbstractLaw, s: Array, x: Array, total: Term) -> Solution:
         """(u, z) from the sum of terms, clipped if asked for."""
@@ -247,7 +284,7 @@ class Picard(AbstractEstimator):
         x: Array,
         z: bool,
         version: int | Array = ORDINARY,
-        half: Array | None = None,
+        part: "_Part | None" = None,
         outermost: bool = False,
     ) -> list[Term]:
         """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
@@ -255,7 +292,7 @@ class Picard(AbstractEstimator):
         heading = law.heading(s, x) if self.sampling == "rqmc" else None
         keys = lambda term, i, first: _streams(key, n, term, i, first)
 
-        def drawn(term: int, samples: int) -> Callable[[Array], Draw]:
+        def drawn(term: int, samples: Any) -> Callable[[Array], Draw]:
             """What sample i of a term is drawn from. Inside F its halves must be independent."""
             of = design if outermost else in_halves
             streams = lambda i: keys(term, i, 0)
@@ -271,14 +308,15 @@ class Picard(AbstractEstimator):
             time_law = self.time_law(weighted)
             duration, w = time_law.draw(uniform, i % time_law.nodes, s, law.horizon)
             jump, r = paths.move(noise, s, x, duration, weighted), s + duration
-            f, part = self._inside(law, n, l, key_new, key_old, r, jump.x, outermost)
-            return Sample(f, w, jump.weight, part)
+            f, new = self._inside(law, n, l, key_new, key_old, r, jump.x, outermost)
+            return Sample(f, w, jump.weight, new)
 
         def taken(l: int | None, f: Any, plan: Plan) -> Term:
             counted = None if isinstance(version, int) else functools.partial(_counted, version, samples=plan.samples)
-            if half is not None:
-                whole_f, plan = f, plan._replace(samples=plan.samples // 2)
-                f = lambda i, x: whole_f((2 * (i // plan.nodes) + half) * plan.nodes + i % plan.nodes, x)
+            if part is not None:
+                whole_f, plan = f, plan._replace(samples=plan.samples // part.of)
+                number = lambda k, part=part: part.of * k + part.number
+                f = lambda i, x: whole_f(number(i // plan.nodes) * plan.nodes + i % plan.nodes, x)
             take = lambda: mean(f, x, plan, counted)
             if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
@@ -286,13 +324,16 @@ class Picard(AbstractEstimator):
 
         # The mean of the others is free of a sample's own path only where samples are independent; pairs and nets cancel a constant by themselves.
         uncentred = self.gradient == "weights" or self.sampling != "mc"
-        weighted, samples = z and self.weighs(law, None), self.samples**n
+        numbers = self._numbers(n) if self.counts is None or not outermost else jnp.asarray(self.counts)
+        weighted, samples = z and self.weighs(law, None), numbers[0]
         centre = law.terminal(x) if weighted else None
         draw = drawn(0, samples)
         f = lambda i, x: terminal(draw, weighted, i, x)
-        terms = [taken(None, f, Plan(samples, 1, 1, z, weighted, centre, uncentred))]
-        for l in self._levels(law, n):
-            weighted, samples = z and self.weighs(law, l), self.samples ** (n - l)
+        terms = []
+        if part is None or part.has_terminal:
+            terms = [taken(None, f, Plan(samples, 1, 1, z, weighted, centre, uncentred))]
+        for l in self._levels(law, n) if part is None else part.levels:
+            weighted, samples = z and self.weighs(law, l), numbers[l + 1]
             draw = drawn(l + 1, samples)
             f = lambda i, x, l=l, draw=draw, weighted=weighted: level(l, draw, weighted, i, x)
             terms.append(taken(l, f, Plan(samples, nodes, self._width(l), z, weighted, None, uncentred)))
@@ -313,6 +354,8 @@ class Picard(AbstractEstimator):
         if l == 0:
             return law.source(r, x, key_new), None
         if self.pairs:
+            if l > 1 and self.sampling == "mc":
+                return self._coupled(law, l, key_new, r, x)
             new = self._of_pairs(law, l, key_new, r, x)
             return new - self._of_pairs(law, l - 1, key_old, r, x), new
         inside = self.inside if outermost and l == n - 1 else ORDINARY
@@ -327,11 +370,35 @@ class Picard(AbstractEstimator):
         return f, f if l == 1 else law.difference(r, x, new, nothing)
 
     def _of_pairs(self, law: AbstractLaw, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        """F(U_l) - F(0), with U_l in two halves."""
+        """J(U_l) - F(0)."""
         if l == 0:
             return jnp.zeros_like(r)
-        halves = jax.vmap(lambda half: self.iterate(law, l, key, r, x, law.uses_z, half=half))(jnp.arange(2))
-        return jackknifed(lambda new: law.difference(r, x, new, _nothing(r, x)), halves)
+        return _jackknifed(law, r, x, self._parts(law, l, key, r, x, 2, range(l)))
+
+    def _coupled(self, law: AbstractLaw, l: int, key: PRNGKeyArray, r: Array, x: Array) -> tuple[Array, Array]:
+        """J(U_l) less the mean of J(U_{l-1}) over the M iterates that U_l is the mean of, but for its last level; and J(U_l) - F(0)."""
+        count = self.samples
+        inner = self._parts(law, l, key, r, x, 2 * count, range(l - 1))
+        inner = jax.tree.map(lambda a: a.reshape(count, 2, *a.shape[1:]), inner)
+        last = self._parts(law, l, key, r, x, 2, range(l - 1, l), has_terminal=False)
+        whole = jax.tree.map(lambda of_each, last: jnp.mean(of_each, 0) + last, inner, last)
+        new = _jackknifed(law, r, x, whole)
+        return new - jnp.mean(jax.vmap(lambda halves: _jackknifed(law, r, x, halves))(inner)), new
+
+    def _parts(
+        self,
+        law: AbstractLaw,
+        l: int,
+        key: PRNGKeyArray,
+        r: Array,
+        x: Array,
+        of: int,
+        levels: range,
+        has_terminal: bool = True,
+    ) -> Solution:
+        """U_l in so many independent parts, each with its share of the samples of these of its levels."""
+        part = lambda k: _Part(k, of, levels, has_terminal)
+        return jax.vmap(lambda k: self.iterate(law, l, key, r, x, law.uses_z, part=part(k)))(jnp.arange(of))
 
     def _levels(self, law: AbstractLaw, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
@@ -344,18 +411,31 @@ class Picard(AbstractEstimator):
         inner = [self.samples ** (l - k) * (self.nodes or 1) * self._width(k) for k in range(l)]
         return min(means.TILE, max(self.samples**l, *inner))
 
-    def costs(self, law: AbstractLaw) -> list[Evaluations]:
-        return self._costs(law, self.levels)
+    def _numbers(self, n: int) -> list[int]:
+        """Of the samples of U_n: M^n of the terminal term, M^(n-l) of level l."""
+        return [self.samples**n, *(self.samples ** (n - l) for l in range(n))]
 
-    def _costs(self, law: AbstractLaw, n: int) -> list[Evaluations]:
-        """The recursions FE, RV and RN of the paper; a linear law stops at its first level."""
+    def costs(self, law: AbstractLaw) -> list[Evaluations]:
+        return self._costs(law, self.levels, self.counts)
+
+    def _costs(self, law: AbstractLaw, n: int, counts: Any = None) -> list[Evaluations]:
+        """The recursions FE, RV and RN of the paper."""
+        numbers = self._numbers(n) if counts is None else [int(count) for count in counts]
+        return [one.times(number) for one, number in zip(self._samples(law, n), numbers, strict=True)]
+
+    def _samples(self, law: AbstractLaw, n: int) -> list[Evaluations]:
+        """Of one sample of the terminal term and of each level; a linear law stops at its first."""
         normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
-        total = [Evaluations(terminal=1, normals=normals).times(self.samples**n)]
+        total = [Evaluations(terminal=1, normals=normals)]
         for l in self._levels(law, n):
-            of_f = 1 if l == 0 else 3 * min(l, 2) if self.pairs else 2
+            is_coupled = self.pairs and self.sampling == "mc"
+            of_f = (
+                1 if l == 0 else 2 if not self.pairs else 3 if l == 1 else 3 * (self.samples + 1) if is_coupled else 6
+            )
             one = Evaluations(nonlinearity=of_f, normals=normals, uniforms=uniforms)
-            inner = sum([c for k in (l, l - 1) if k >= 1 for c in self._costs(law, k)], Evaluations())
-            total.append((one + inner).times(self.samples ** (n - l) * nodes))
+            apart = (l,) if is_coupled else (l, l - 1)
+            inner = sum([c for k in apart if k >= 1 for c in self._costs(law, k)], Evaluations())
+            total.append((one + inner).times(nodes))
         return total + [Evaluations()] * (n + 1 - len(total))
 
     def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
@@ -385,6 +465,20 @@ class Picard(AbstractEstimator):
         return last * q
 
 
+class _Part(NamedTuple):
+    """One of so many equal parts of an iterate: of the samples of these of its levels, and of its terminal term."""
+
+    number: Array
+    of: int
+    levels: range
+    has_terminal: bool
+
+
+def _jackknifed(law: AbstractLaw, r: Array, x: Array, halves: Solution) -> Array:
+    """J - F(0), of the two halves of an iterate."""
+    return jackknifed(lambda new: law.difference(r, x, new, _nothing(r, x)), halves)
+
+
 def _nothing(s: Array, x: Array) -> Solution:
     return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
 
@@ -396,7 +490,7 @@ def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, first: int) -> tup
     return one, other
 
 
-def _counted(version: Array, sample: Array, samples: int) -> Array:
+def _counted(version: Array, sample: Array, samples: int | Array) -> Array:
     """How many times a sample counts in a version of the mean of all."""
     first = sample % 2 == 0
     half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)

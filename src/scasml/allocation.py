@@ -1,0 +1,77 @@
+"""How many samples of each increment a replicate takes at a point, from the variances of a pilot and counted operations.
+
+For increments of variance v_k and of c_k operations a sample, an error bar of one takes the work W = (sum_k sqrt(v_k c_k))^2, with N_k in
+proportion to sqrt(v_k/c_k). Operations are counted off the code and not timed, so the numbers are the same in every run.
+
+A last increment that is known to add at most b may be left out, and b added to the bias. The tolerance is then narrower by b, and the
+work less by the share of the increment: it is left out where its share of the work is larger than that of b in the tolerance, and b
+a small part of it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .budget import Budget
+from .statistics import Floats
+
+# Replicates that a tolerance should take: enough for an error bar, few enough for nets to be large.
+REPLICATES = 32
+# Samples of a replicate where no tolerance says.
+SAMPLES = 128
+# Of the value: no error bar is smaller in float32.
+SMALLEST = 1e-7
+# Of the tolerance: what is left out is at most so much.
+LEFT_OUT = 0.1
+
+
+class Allocation(NamedTuple):
+    """At each point."""
+
+    counts: NDArray[np.int32]  # of each increment
+    stderr: Floats  # that is aimed at
+    work: Floats  # that it takes, in operations
+    left_out: Floats  # at most what the increments add that are not taken
+
+
+def allocate(
+    budget: Budget,
+    bounds: tuple[Floats, Floats],
+    work: Floats,
+    value: Floats,
+    variance: Floats,
+    adds: Floats | None = None,
+    is_nothing: NDArray[np.bool_] | None = None,
+) -> Allocation:
+    """For the variance of one sample of each increment (points, increments); at most what each of them adds, if the last may be left out;
+    and which are identically zero."""
+    fewest, most = bounds
+    tiny = np.finfo(np.float32).tiny
+    variance = np.maximum(np.nan_to_num(variance), tiny)
+    share, root = np.sqrt(variance / np.maximum(work, 1.0)), np.sqrt(variance * work)
+    target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + tiny)
+    by_tolerance, by_number = np.sum(root, 1) / (REPLICATES * target**2), SAMPLES / np.max(share[:, :2], 1)
+    scale = by_tolerance if budget.has_tolerance else by_number
+    counts = np.clip(share * np.nan_to_num(scale)[:, None], fewest, most)
+    counts = (2 ** np.round(np.log2(counts))).astype(np.int32)
+    if is_nothing is not None:
+        counts[is_nothing] = 0
+    least = np.sum(root, 1) ** 2
+    left_out = np.zeros(len(value))
+    if not budget.has_tolerance:
+        stderr = np.sqrt(np.sum(variance / np.maximum(counts, 1), 1) / (budget.replicates or REPLICATES))
+        target = np.maximum(stderr, target)
+    if adds is not None and (budget.has_tolerance or budget.replicates):
+        taken = np.full(len(value), True)
+        for k in reversed(range(2, counts.shape[1])):
+            of_work = counts[:, k] * work[k] / np.maximum(counts @ work, 1.0)
+            of_tolerance = (left_out + adds[:, k]) / (2 * target)
+            # Only the last of those that are left; and not where its size is unknown.
+            out = taken & (of_work > of_tolerance) & (of_tolerance <= LEFT_OUT)
+            left_out += np.where(out, adds[:, k], 0)
+            counts[out, k] = 0
+            least = np.where(out, (np.sqrt(least) - root[:, k]) ** 2, least)
+            taken = out
+    operations = np.maximum(least / target**2, REPLICATES * np.sum(np.where(counts, fewest * work, 0), 1))
+    return Allocation(counts, target, operations, left_out)
