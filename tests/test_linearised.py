@@ -171,6 +171,7 @@ def test_a_known_perturbation_is_recovered(gradient, sampling, sharp):
     check_perturbation_recovered(gradient, sampling, sharp=sharp)
 
 
+@pytest.mark.slow
 def test_a_large_perturbation_takes_the_remainder():
     """p up to 0.6 of the solution: without R the error is many standard errors, with it none to see."""
     problem, exact = manufactured()

@@ -54,7 +54,7 @@ class TestLiteral:
 
     @pytest.mark.parametrize("time", ["full-history", pytest.param("quadrature", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("gradient", ["pathwise", "weights"])
-    @pytest.mark.parametrize("with_surrogate", [False, True])
+    @pytest.mark.parametrize("with_surrogate", [pytest.param(False, marks=pytest.mark.slow), True])
     @pytest.mark.parametrize(("n", "samples"), [(1, 3), (2, 2)])
     def test_two_levels(self, n, samples, with_surrogate, gradient, time):
         problem, _ = manufactured()
@@ -66,6 +66,7 @@ class TestLiteral:
         problem, _ = manufactured()
         self.check(problem, None, 3, 2, {"gradient": "weights"})
 
+    @pytest.mark.slow
     def test_three_levels_pathwise(self):
         """The derivative is taken three deep."""
         problem = scasml.Problem(
@@ -81,7 +82,9 @@ class TestLiteral:
         problem, _ = manufactured()
         self.check(problem, network_surrogate(problem, width=2), 2, 1, {})
 
-    @pytest.mark.parametrize("sigma", SIGMA)
+    @pytest.mark.parametrize(
+        "sigma", [pytest.param(name, marks=() if name == "diagonal" else pytest.mark.slow) for name in SIGMA]
+    )
     def test_every_shape_of_diffusion(self, sigma):
         problem, _ = manufactured(diffusion=SIGMA[sigma])
         self.check(problem, wrap(rough, problem), 2, 2, {"gradient": "weights"})
@@ -90,7 +93,7 @@ class TestLiteral:
         ("sigma", "gradient"),
         [
             ("diagonal", "weights"),
-            ("full", "weights"),
+            pytest.param("full", "weights", marks=pytest.mark.slow),
             pytest.param("scalar", "pathwise", marks=pytest.mark.slow),
             pytest.param("full", "pathwise", marks=pytest.mark.slow),
         ],
@@ -196,7 +199,7 @@ def test_counters_are_what_the_kernel_evaluates(time):
     [
         ("pathwise", "quadrature"),
         ("weights", "full-history"),
-        ("mixed", "full-history"),
+        pytest.param("mixed", "full-history", marks=pytest.mark.slow),
     ],
 )
 def test_exact_surrogate_gives_zero_with_zero_variance(gradient, time):
@@ -236,7 +239,9 @@ def check_linear_unbiased(gradient="pathwise", replicates=400):
         assert answer.bias == 0
 
 
-@pytest.mark.parametrize("gradient", ["pathwise", "weights", "mixed"])
+@pytest.mark.parametrize(
+    "gradient", ["pathwise", *(pytest.param(g, marks=pytest.mark.slow) for g in ("weights", "mixed"))]
+)
 def test_a_known_perturbation_is_recovered(gradient):
     check_perturbation_recovered(gradient)
 

@@ -161,6 +161,7 @@ class TestCollocation:
 
 
 class TestRun:
+    @pytest.mark.slow
     def test_the_residual_falls(self):
         model = surrogates.pinn(problems.burgers(3), steps=300, interior=64, width=16, depth=2)
         residuals = model.record["residuals"]

@@ -160,7 +160,7 @@ def test_means_stay_unbiased_and_get_less_noisy(make):
     assert noise["rqmc"] < 0.5 * noise["mc"]
 
 
-@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("kind", ["mc", "rqmc", pytest.param("antithetic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [Picard, Linearised])
 def test_weights_stay_unbiased(make, kind):
     """Centred by the other samples only where these are independent: by its mirror image a gradient would come out too large."""
@@ -168,7 +168,8 @@ def test_weights_stay_unbiased(make, kind):
     check_unbiased(make(samples=4, gradient="centred", sampling=kind, **levels), 4000)
 
 
-@pytest.mark.parametrize(("kind", "pairs"), [("antithetic", False), pytest.param("rqmc", True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "pairs"), [("antithetic", False), ("rqmc", True)])
+@pytest.mark.slow
 def test_a_nonlinear_problem(kind, pairs):
     """With halves inside F: the same answer as by independent samples, 6 standard errors of the difference."""
     problem, _ = manufactured()
@@ -203,6 +204,7 @@ def test_a_nonlinear_problem(kind, pairs):
         (lambda: Linearised(samples=2**17), ["samples", "131072", "2^16"]),
         (lambda: Picard(2, 512, sampling="rqmc"), ["samples", "512**2", "2^16"]),
         (lambda: Picard(2, 5, pairs=True), ["samples", "5", "6"]),
+        (lambda: Picard(2, 4, pairs=True, threshold=0.5), ["threshold", "0.5", "pairs"]),
         (lambda: Picard(2, 8, sampling="rqmc", time="quadrature"), ["sampling", "rqmc", "full-history"]),
     ],
 )

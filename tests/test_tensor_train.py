@@ -142,7 +142,7 @@ class TestTraining:
         [
             pytest.param(0.8, False, id="scalar", marks=pytest.mark.slow),
             pytest.param([0.5, 0.8], True, id="diagonal, no base"),
-            pytest.param(np.eye(2) + np.tri(2, k=-1) / 3, False, id="matrix"),
+            pytest.param(np.eye(2) + np.tri(2, k=-1) / 3, False, id="matrix", marks=pytest.mark.slow),
         ],
     )
     def test_a_solution_in_the_format_is_recovered(self, x64, diffusion, kinked):
@@ -186,6 +186,7 @@ class TestTraining:
         train = tensor_train(problem, steps=2, paths=300, domain=Box(-0.5, 0.5))
         assert np.isfinite(train.record["residual"])
 
+    @pytest.mark.slow
     def test_one_dimension(self, x64):
         problem, exact = heat(1)
         assert error(tensor_train(problem, steps=4, paths=300), exact) < 1e-5
@@ -254,6 +255,7 @@ def test_bad_input_in_one_sentence(options, kind, words):
     assert ". " not in text
 
 
+@pytest.mark.slow
 def test_no_finite_residual():
     problem = scasml.Problem(dim=2, horizon=1.0, terminal=lambda x: jnp.sqrt(x[0] - 1e3))
     with pytest.raises(ArgumentError, match="finite"):

@@ -42,10 +42,8 @@ def allocate(
     value: Floats,
     variance: Floats,
     adds: Floats | None = None,
-    is_nothing: NDArray[np.bool_] | None = None,
 ) -> Allocation:
-    """For the variance of one sample of each increment (points, increments); at most what each of them adds, if the last may be left out;
-    and which are identically zero."""
+    """For the variance of one sample of each increment (points, increments), and at most what each of them adds, if the last may be left out."""
     fewest, most = bounds
     tiny = np.finfo(np.float32).tiny
     variance = np.maximum(np.nan_to_num(variance), tiny)
@@ -55,12 +53,10 @@ def allocate(
     scale = by_tolerance if budget.has_tolerance else by_number
     counts = np.clip(share * np.nan_to_num(scale)[:, None], fewest, most)
     counts = (2 ** np.round(np.log2(counts))).astype(np.int32)
-    if is_nothing is not None:
-        counts[is_nothing] = 0
     least = np.sum(root, 1) ** 2
     left_out = np.zeros(len(value))
     if not budget.has_tolerance:
-        stderr = np.sqrt(np.sum(variance / np.maximum(counts, 1), 1) / (budget.replicates or REPLICATES))
+        stderr = np.sqrt(np.sum(variance / counts, 1) / (budget.replicates or REPLICATES))
         target = np.maximum(stderr, target)
     if adds is not None and (budget.has_tolerance or budget.replicates):
         taken = np.full(len(value), True)

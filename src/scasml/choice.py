@@ -109,7 +109,9 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
     lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
     shares += _best(tried, suspects[~lost & ~biased])
     if biased.any():
-        shares += _best(_deeper(setting, controls, tried, suspects[biased]), suspects[biased])
+        there, deeper = suspects[biased], _deeper(setting, controls, tried, suspects[biased])
+        known = np.isfinite(np.min([each.score for each in deeper], 0)[there])
+        shares += _best(deeper, there[known]) + _best(tried, there[~known])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
     return shares + _moved(suspects[lost], steep, setting)
 

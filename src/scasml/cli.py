@@ -315,7 +315,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline, surrogates, gp, "
-            "accuracy; by default the first two. Files after accuracy: a saved surrogate, and points."
+            "values, accuracy; by default the first two. Files after accuracy: a saved surrogate, and points."
         ),
     ] = None,
 ) -> None:

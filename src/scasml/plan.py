@@ -32,6 +32,7 @@ from .roughness import (
     Probe,
     SlopeProbe,
     classify,
+    may_have_kinks,
     nonlinearity_may_be_rough,
     terminal_may_be_rough,
 )
@@ -48,7 +49,7 @@ STEPS_FACTOR, MOST_STEPS = 4, 1024
 PROBE_STEPS = 16
 PROBES = 64
 # What an increment adds is known from a pilot to so many standard errors.
-SURE = 3.0
+SURE = 6.0
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class Share:
     pilots: int = 0  # replicates per point of the pilot, each of them run twice
     reason: str = "asked for"
     work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
+    left_out: Floats | float = 0.0  # at most what the increments add that are not taken
+    thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
 
 
 def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
@@ -127,22 +130,26 @@ class Trial:
     def __init__(self, setting: Setting, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64]):
         law, adds = control.law, None
         self.setting, self.control, self.estimator, self.points = setting, control, estimator, points
-        thin = estimator.settle(steps=estimator.fewest_steps if estimator.steps == "auto" else None).thinned()[0]
+        undecided = estimator.steps == "auto" and estimator.discretises(law)
+        self.thin = thin = estimator.settle(steps=estimator.fewest_steps if undecided else None).thinned()[0]
         self.run = run = pilot(setting, control, thin, points)
-        nothing = np.zeros(len(points)), np.zeros((len(points), law.dim))
-        self.is_lost = thin.is_lost(*steepness(law, setting.t[points], setting.x[points], *nothing))
+        # At what was started from, as in a tally; at the estimate where that is nothing.
+        at = np.zeros(len(points)), np.zeros((len(points), law.dim))
+        if control.model is None and setting.surrogate is None:
+            at = run.value, run.slope
+        self.is_lost = thin.is_lost(*steepness(law, setting.t[points], setting.x[points], *at))
         with np.errstate(invalid="ignore"):
             noise = np.sqrt(run.variance / run.replicates)
             # Of the levels; so few replicates may see too little of the last.
-            self.bias = thin.bias(law, np.abs(run.increments) + noise, run.sizes)
-            # The slope of an increment is not weighed against anything, so with gradients every one is taken.
-            if not setting.gradient:
+            last = np.arange(noise.shape[1]) == noise.shape[1] - 1
+            self.bias = thin.bias(law, np.abs(run.increments) + noise * last, run.sizes)
+            # The slope of an increment is not weighed against anything, so with gradients every one is taken; and behind a kink
+            # there may be more than so few samples see.
+            if not setting.gradient and not may_have_kinks(law):
                 adds = np.abs(run.increments) + SURE * noise + self.bias[:, None]
                 adds[self.is_lost] = np.nan
-        # A terminal condition that is built into the surrogate leaves no defect there.
-        is_nothing = run.is_nothing if control.model is not None else None
-        work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
-        self.allocation: Allocation = allocate(setting.budget, thin.bounds, work, run.value, variance, adds, is_nothing)
+        self.work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
+        self.allocation: Allocation = allocate(setting.budget, thin.bounds, self.work, run.value, variance, adds)
 
     def shares(self, points: NDArray[np.int64]) -> list[Share]:
         """Of those of these points that were tried."""
@@ -155,10 +162,12 @@ class Trial:
             at = np.flatnonzero(chosen & (allocation.counts == each).all(1))
             settled = self.estimator.allot(each)
             shares += steps(self.setting, self.control, settled, self.points[at], self.run.at(at))
-        return [
-            replace(share, bias=share.bias + left_out[share.points], work=float(np.sum(work[share.points])))
-            for share in shares
-        ]
+        return [self._told(share, left_out[share.points], work[share.points]) for share in shares]
+
+    def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
+        """With what is left out, and the work, of paths of as many steps as they came to."""
+        more = np.sum(share.estimator.work(self.control.law, self.setting.gradient)) / np.sum(self.work)
+        return replace(share, left_out=left_out, work=float(more * np.sum(work)), thin=self.thin)
 
 
 def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
@@ -307,7 +316,6 @@ class Pilot:
     increments: Floats  # their means, (points, increments)
     variance: Floats  # of the increments of a thinned replicate
     sizes: Floats
-    is_nothing: NDArray[np.bool_]  # where every sample of an increment is 0, and its slope
     bias: Floats  # of the steps
     gradient_bias: Floats
     seconds: float  # of one replicate at all points
@@ -324,7 +332,6 @@ class Pilot:
                 "increments",
                 "variance",
                 "sizes",
-                "is_nothing",
                 "bias",
                 "gradient_bias",
             )
@@ -342,7 +349,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
     thin, _ = estimator.thinned()
     kernel = setting.kernel(control, thin, points)
     here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
-    base, base_slope, moves = np.zeros(here), np.zeros((here, dim)), np.zeros((here, levels), bool)
+    base, base_slope = np.zeros(here), np.zeros((here, dim))
 
     def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
         shapes = ((), (dim,), (levels,), (levels,))
@@ -355,7 +362,6 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
                 base[point[part]], base_slope[point[part]] = row.surrogate
             if setting.gradient:
                 slopes[at] = row.gradient
-                moves[point[part]] |= np.any(row.gradient_increments != 0, -1)
         return values, slopes, increments, sizes
 
     fine, fine_slope, increments, sizes = run(ORDINARY)
@@ -377,7 +383,6 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
             increments=increments.mean(0),
             variance=increments.var(0, ddof=1),
             sizes=sizes.mean(0),
-            is_nothing=~np.any(sizes != 0, 0) & ~moves,
             bias=size(fine - coarse),
             gradient_bias=size(fine_slope - coarse_slope),
             seconds=kernel.seconds_per_row * here,

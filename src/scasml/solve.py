@@ -27,8 +27,8 @@ TRAINED: dict[str, Callable[..., AbstractTrained]] = {
 }
 # Of a network that is to be corrected anyway, at a few points: further ones cost more than they spare.
 STEPS = 400
-# In operations, about 30 CPU seconds: a simulation from nothing that takes less needs no network, whose training takes longer.
-LITTLE = 5e11
+# In operations, about 100 CPU seconds: a simulation from nothing that takes less needs no network, whose training takes as long in 100 dimensions.
+LITTLE = 1.5e12
 KINDS = ("auto", *TRAINED)
 
 
@@ -64,20 +64,24 @@ def solve(
         run = Run(query(problem, None, t, x, seed=seed, progress=progress, **options), time.monotonic())
         if run.work < LITTLE:
             return finish(run)
-    verb = "loaded"
+    seconds, options["seconds"] = _left(asked.budget.seconds, began), None
+    began, verb = time.perf_counter(), "loaded"
     if model is None:
         verb, kind = "trained", "pinn" if surrogate == "auto" else surrogate
         extra: dict[str, Any] = {"domain": Queries(asked.t, asked.x), "seed": seed, **(training or {})}
         if kind == "pinn":
             extra.setdefault("steps", STEPS)
-        if kind == "pinn" and asked.budget.seconds is not None:
-            extra.setdefault("seconds", asked.budget.seconds / 2)
+        if kind == "pinn" and seconds is not None:
+            extra.setdefault("seconds", seconds / 2)
         model = trained(problem, kind, progress=progress is True, **extra)
     spent = time.perf_counter() - began
-    if options.get("seconds") is not None:
-        options["seconds"] = max(options["seconds"] - spent, 1e-3)
+    options["seconds"] = _left(seconds, began)
     answer = correct(problem, model, t, x, seed=seed, progress=progress, **options)
     return replace(answer, preparation=Preparation(model, verb, spent))
+
+
+def _left(seconds: float | None, began: float) -> float | None:
+    return None if seconds is None else max(seconds - (time.perf_counter() - began), 1e-3)
 
 
 def trained(problem: Problem, kind: str, **options: Any) -> AbstractTrained:

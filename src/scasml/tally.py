@@ -97,6 +97,7 @@ class Tally:
         """Of the levels not taken, of noise inside F, and of the steps."""
         levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
         levels = np.where(self._is_lost(levels), np.nan, levels)
+        levels = levels + self.share.left_out
         return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
 
     def bias(self) -> Floats:
@@ -124,7 +125,7 @@ class Tally:
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
-        pilots = method.thinned()[0].cost(law).times(2 * self.share.pilots * len(self.count))
+        pilots = (self.share.thin or method.thinned()[0]).cost(law).times(2 * self.share.pilots * len(self.count))
         again = method.costs(law)[-1].times(2 * int(self._again.sum()))
         return method.cost(law).times(int(self.count.sum())) + pilots + again
 

@@ -117,6 +117,8 @@ class Picard(AbstractEstimator):
         self.pairs = bool(pairs)
         if self.pairs and self.samples % 2:
             raise ArgumentError(f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}.")
+        if self.pairs and self.threshold is not None:
+            raise ArgumentError(f"threshold does not go with pairs, got {brief(threshold)}: leave one of them out.")
         self.allocation = one_of("allocation", allocation, ("paper", "measured"))
         self.nodes = self.time_exponent = None
         if time == "full-history":
@@ -241,6 +243,10 @@ class Picard(AbstractEstimator):
         # The F(U_l) that level l adds, and the one that level l + 1 takes off: the same in the mean.
         pairs = list(itertools.pairwise(terms[2:]))
         telescoping = jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
+        if self.counts is not None:
+            telescoping = jnp.where(
+                jnp.asarray(self.counts)[3:] > 0, telescoping, 0
+            )  # nothing is taken off where a level is left out
         solution = self._solution(law, t, x, sum_of(terms))
         if not gradient:
             return Replicate(solution.u, None, increments, None, sizes, telescoping)
