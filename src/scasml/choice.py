@@ -77,7 +77,7 @@ def _by_picard(setting: Setting, controls: Sequence[Control], why: str) -> list[
     lost, biased = np.isinf(tried.score), tried.bias > tried.stderr
     steep = _moved(everywhere[lost], lambda there: plan(there, first, Picard(2, 10)), setting)
     shares = [replace(each, reason=f"Picard, since {why}; F is too steep for its bias to be told") for each in steep]
-    if (biased & ~lost).any() and time.monotonic() < setting.deadline:
+    if (biased & ~lost).any() and setting.budget.has_tolerance and time.monotonic() < setting.deadline:
         deeper = _Tried(setting, nothing, _picard(3), everywhere[biased & ~lost])
         better = deeper.bias < tried.bias
         lost |= np.isfinite(deeper.score) & better  # served now
@@ -127,7 +127,7 @@ def _deeper(
     setting: Setting, controls: Sequence[Control], tried: Sequence["_Tried"], points: NDArray[np.int64]
 ) -> Sequence["_Tried"]:
     """Where every start leaves a bias that is larger than the error bar, all of them once more with a larger pilot, and three levels of Picard."""
-    if time.monotonic() > setting.deadline:
+    if time.monotonic() > setting.deadline or not setting.budget.has_tolerance:
         return tried
     surer = replace(setting, pilots=SURER)
     there = [np.intersect1d(points, np.flatnonzero(np.isfinite(each.score))) for each in tried]
