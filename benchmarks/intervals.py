@@ -49,6 +49,9 @@ def main(*methods: str) -> None:
     print(
         f"{'95 % interval, ' + str(REPEATS) + ' repeats':45} {'method':>10} {'replicates':>10} {'covers':>8} {'without bias':>13} {'bias/stderr, stated and true':>30}"
     )
+    for method in methods:
+        if method not in METHODS:
+            raise SystemExit(f"intervals knows {', '.join(METHODS)}, got {method!r}: name one of these.")
     for method in methods or METHODS:
         good = 0
         for case in cases():

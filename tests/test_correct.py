@@ -554,7 +554,7 @@ def test_plot_of_convergence():
         """
 F = lambda t, x, u, z: jnp.linalg.solve(jnp.eye(40) * (1 + x[0] ** 2) + 0.1, z)[0]
 problem = scasml.Problem(dim=40, horizon=1.0, nonlinearity=F, terminal=jnp.sum)
-print(scasml.correct(problem, None, 0.0, np.ones(40), replicates=16, with_gradient=False))
+print(scasml.correct(problem, None, 0.0, np.ones(40), replicates=16, with_gradient=False, method=scasml.Picard(2, 10)))
 """,
         """
 sigma = lambda t, x: jnp.eye(40) * (2 + jnp.tanh(x[0])) + 0.1

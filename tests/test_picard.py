@@ -92,7 +92,7 @@ class TestLiteral:
     @pytest.mark.parametrize(
         ("sigma", "gradient"),
         [
-            ("diagonal", "weights"),
+            pytest.param("diagonal", "weights", marks=pytest.mark.slow),
             pytest.param("full", "weights", marks=pytest.mark.slow),
             pytest.param("scalar", "pathwise", marks=pytest.mark.slow),
             pytest.param("full", "pathwise", marks=pytest.mark.slow),
@@ -113,6 +113,7 @@ class TestLiteral:
         problem, _ = manufactured()
         self.check(problem, None, 2, 2, {"gradient": gradient}, threshold=0.3)
 
+    @pytest.mark.slow
     def test_tiles(self, monkeypatch):
         """The same sums when samples come a few at a time, through a loop, at inner levels too, with a ragged last tile."""
         problem, _ = manufactured()

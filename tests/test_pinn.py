@@ -251,7 +251,8 @@ class TestPaper:
         assert (got.rate, got.betas, got.hutchinson) == (rate, (0.9, 0.99), hutchinson)
         assert (got.width, got.depth, got.hard, got.along_paths, got.decay) == (50, 5, False, 0, False)
 
-    @pytest.mark.parametrize("name", ["burgers", pytest.param("lqg", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("name", ["burgers", "lqg"])
+    @pytest.mark.slow
     def test_it_runs(self, name):
         model = surrogates.pinn(getattr(problems, name)(4), preset="paper", steps=50, interior=8)
         assert [layer.weight.shape for layer in model.layers] == [(50, 5), *[(50, 50)] * 4, (1, 50)]

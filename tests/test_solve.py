@@ -23,6 +23,7 @@ def answer():
     )
 
 
+@pytest.mark.slow
 def test_the_value_is_that_of_the_problem(answer):
     """Within 6 standard errors and the bias."""
     exact = problems.hjb(6).exact(0.0, np.full(6, 0.2))
@@ -30,6 +31,7 @@ def test_the_value_is_that_of_the_problem(answer):
     assert answer.stderr < 0.02
 
 
+@pytest.mark.slow
 def test_it_says_where_the_time_went(answer):
     made = answer.preparation
     assert made.verb == "trained"
@@ -40,6 +42,7 @@ def test_it_says_where_the_time_went(answer):
     assert text.startswith(f"trained a pinn in {made.seconds:.1f} s ({share:.0f} %), corrected it in ")
 
 
+@pytest.mark.slow
 def test_it_is_the_two_steps_by_hand(answer):
     """Trained where paths from the query go, corrected there: the same bits."""
     from scasml.domain import Queries

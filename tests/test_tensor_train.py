@@ -191,6 +191,7 @@ class TestTraining:
         problem, exact = heat(1)
         assert error(tensor_train(problem, steps=4, paths=300), exact) < 1e-5
 
+    @pytest.mark.slow
     def test_progress(self):
         seen = []
         train = tensor_train(heat()[0], steps=3, paths=200, progress=seen.append)

@@ -120,6 +120,8 @@ def correct(
     levels: Levels = None,
     samples: Samples = None,
     sampling: Annotated[str | None, typer.Option(help="mc, antithetic or rqmc.")] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Of picard: independent halves inside F.")] = False,
+    allocation: Annotated[str | None, typer.Option(help="Of picard, its samples per level: paper or measured.")] = None,
     remainder: Annotated[int | None, typer.Option(help="Paths inside the remainder of linearised, or 0.")] = None,
     time: Annotated[str | None, typer.Option(help="full-history or quadrature.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes of the quadrature.")] = None,
@@ -153,6 +155,8 @@ def correct(
             levels=levels,
             samples=samples,
             sampling=sampling,
+            pairs=pairs or None,
+            allocation=allocation,
             remainder=remainder,
             time=time,
             nodes=nodes,
@@ -315,7 +319,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Which: residual, correction, paths, naive, published, memory, intervals, never_worse, elastic, deadline, surrogates, gp, "
-            "values, accuracy; by default the first two. Files after accuracy: a saved surrogate, and points."
+            "values, accuracy; by default the first two. After accuracy: a saved surrogate, and points; after intervals: methods."
         ),
     ] = None,
 ) -> None:
@@ -324,8 +328,8 @@ def bench(
     known = sorted(path.stem for path in folder.glob("*.py") if "def main(" in path.read_text(encoding="utf-8"))
     asked: list[list[str]] = []
     for name in names or ["residual", "correction"]:
-        if asked and asked[-1][0] == "accuracy" and name not in known:
-            asked[-1].append(str(Path(name).absolute()))
+        if asked and asked[-1][0] in ("accuracy", "intervals") and name not in known:
+            asked[-1].append(str(Path(name).absolute()) if asked[-1][0] == "accuracy" else name)
         elif name in known:
             asked.append([name])
         else:
