@@ -5,13 +5,13 @@ u_t + u_xx/2 - c u^2 = 0 with u(1, x) = x has iterates that are polynomials in t
 
 import functools
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import scasml
 from helpers import SIGMAS
 from scasml import Picard, Problem
+from scasml.choice import controls
 from scasml.estimators import picard
 
 C = 0.4
@@ -108,15 +108,10 @@ def test_z_too():
 
 @pytest.mark.slow
 def test_tiles_of_one_sample_end_in_no_segmentation_fault():
-    """They did, in a process of its own, for three levels of 16 on the defect of a smooth surrogate: see `means.mean`."""
-    problem = scasml.problems.hjb(4)
-    got = scasml.correct(
-        problem,
-        lambda t, x: jnp.log(0.5 + 0.5 * x @ x) + 0.3 * (1 - t),
-        0.0,
-        np.full(4, 0.2),
-        method=Picard(3, 16, pairs=True),
-        replicates=4,
-        with_gradient=False,
-    )
+    """They did, for three levels of 16 about g where paths end: see `means.mean`."""
+    problem = scasml.problems.hjb(6)
+    start = controls(problem, None, None)[0]
+    assert start.name == "g where paths end"
+    method = Picard(3, 16, pairs=True)
+    got = scasml.correct(problem, start.model, 0.0, np.full(6, 0.2), method=method, replicates=4, with_gradient=False)
     assert np.isfinite(got.value)
