@@ -10,7 +10,6 @@ from helpers import SIGMAS, manufactured
 from scasml import Picard, Problem
 from scasml.allocation import LEFT_OUT, allocate
 from scasml.budget import Budget
-from scasml.errors import ArgumentError
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -156,8 +155,3 @@ def test_a_level_left_out_raises_no_alarm():
     """Of the differences that telescope, the one that it would take off is not reported."""
     method = Picard(3, 4).allot(np.array([64, 64, 16, 0], np.int32))
     assert np.all(replicate(method).telescoping == 0)
-
-
-def test_bad_allocation():
-    with pytest.raises(ArgumentError, match="allocation must be"):
-        Picard(2, 10, allocation="best")  # type: ignore[arg-type]

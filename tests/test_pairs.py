@@ -12,7 +12,7 @@ import scasml
 from helpers import SIGMAS
 from scasml import Picard, Problem
 from scasml.choice import controls
-from scasml.estimators import picard
+from scasml.estimators import iterates
 
 C = 0.4
 PROBLEM = Problem(dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -C * u**2, terminal=lambda x: x[0])
@@ -71,17 +71,17 @@ def test_planted_faults(fault, monkeypatch):
     """F of the mean alone; a difference from iterates with a wrong share; one stream for both halves."""
     if fault == "jackknife":
         wrong = lambda law, r, x, halves: law.difference(
-            r, x, picard.Solution(*(a.mean(0) for a in halves)), picard._nothing(r, x)
+            r, x, iterates.Solution(*(a.mean(0) for a in halves)), iterates._nothing(r, x)
         )
-        monkeypatch.setattr(picard, "_jackknifed", wrong)
+        monkeypatch.setattr(iterates, "_jackknifed", wrong)
     elif fault == "coupling":
-        right = Picard._coupled
+        right = iterates.Iterates._coupled
         wrong = lambda *a: tuple(part * share for part, share in zip(right(*a), (0.5, 1), strict=True))
-        monkeypatch.setattr(Picard, "_coupled", wrong)
+        monkeypatch.setattr(iterates.Iterates, "_coupled", wrong)
     else:
-        right = Picard._parts
-        both = lambda *a, **k: picard.Solution(*(b.at[1::2].set(b[::2]) for b in right(*a, **k)))
-        monkeypatch.setattr(Picard, "_parts", both)
+        right = iterates.Iterates._parts
+        both = lambda *a, **k: iterates.Solution(*(b.at[1::2].set(b[::2]) for b in right(*a, **k)))
+        monkeypatch.setattr(iterates.Iterates, "_parts", both)
     problem = Problem(dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -C * u**2, terminal=lambda x: x[0])
     got = scasml.correct(
         problem, None, 0.0, np.full(1, X), method=Picard(3, 4, pairs=True), replicates=20_000, with_gradient=False

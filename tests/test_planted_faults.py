@@ -10,7 +10,7 @@ import test_picard as oracle
 from scasml import Picard
 from scasml.coefficients import columns
 from scasml.defect import Defect
-from scasml.estimators import picard
+from scasml.estimators import iterates
 from scasml.generator import Generator
 from scasml.paths import Gaussian, GeometricBrownian, Jump, Stepped
 from scasml.problem import Problem
@@ -51,8 +51,8 @@ def wrong_weight(monkeypatch):
 @pytest.fixture
 def reused_key(monkeypatch):
     """Every level of a call draws from the same streams."""
-    right = picard._streams
-    monkeypatch.setattr(picard, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first))
+    right = iterates._streams
+    monkeypatch.setattr(iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first))
 
 
 @pytest.fixture

@@ -204,6 +204,7 @@ def test_a_nonlinear_problem(kind, pairs):
         (lambda: Linearised(samples=2**17), ["samples", "131072", "2^16"]),
         (lambda: Picard(2, 512, sampling="rqmc"), ["samples", "512**2", "2^16"]),
         (lambda: Picard(2, 5, pairs=True), ["samples", "5", "6"]),
+        (lambda: Picard(2, 10, allocation="best"), ["allocation", "best", "measured"]),
         (lambda: Picard(2, 4, pairs=True, threshold=0.5), ["threshold", "0.5", "pairs"]),
         (lambda: Picard(2, 8, sampling="rqmc", time="quadrature"), ["sampling", "rqmc", "full-history"]),
     ],

@@ -104,7 +104,7 @@ class Share:
     points: NDArray[np.int64]
     bias: Floats
     gradient_bias: Floats
-    pilots: int = 0  # replicates per point of the pilot, each of them run twice
+    pilots: int = 0  # replicates per point of the pilot, each of them run twice if paths are taken in steps
     reason: str = "asked for"
     work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
     left_out: Floats | float = 0.0  # at most what the increments add that are not taken
@@ -167,7 +167,9 @@ class Trial:
     def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
         """With what is left out, and the work, of paths of as many steps as they came to."""
         more = np.sum(share.estimator.work(self.control.law, self.setting.gradient)) / np.sum(self.work)
-        return replace(share, left_out=left_out, work=float(more * np.sum(work)), thin=self.thin)
+        count = share.estimator.steps
+        thin = self.thin if count == "auto" else self.thin.settle(steps=count)
+        return replace(share, left_out=left_out, work=float(more * np.sum(work)), thin=thin)
 
 
 def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
@@ -323,20 +325,7 @@ class Pilot:
 
     def at(self, rows: NDArray[np.int64]) -> "Pilot":
         """Of these of its points alone."""
-        of = {
-            name: getattr(self, name)[rows]
-            for name in (
-                "value",
-                "defect",
-                "slope",
-                "increments",
-                "variance",
-                "sizes",
-                "bias",
-                "gradient_bias",
-            )
-        }
-        return replace(self, **of)
+        return replace(self, **{name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)})
 
     def expected_stderr(self, budget: Budget, estimator: AbstractEstimator) -> Floats:
         """What the whole budget should come to."""

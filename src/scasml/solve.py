@@ -56,16 +56,16 @@ def solve(
     require_problem(problem)
     one_of("surrogate", surrogate, KINDS)
     # Bad input is refused before anything is trained.
-    asked = query(problem, None, t, x, seed=seed, progress=progress if isinstance(progress, bool) else False, **options)
+    asked = query(problem, None, t, x, seed=seed, progress=progress, **options)
     began = time.perf_counter()
     is_free = surrogate == "auto" and training is None
     model = shipped(problem) if is_free else None
     if is_free and model is None and asked.method is None and asked.budget.has_tolerance:
-        run = Run(query(problem, None, t, x, seed=seed, progress=progress, **options), time.monotonic())
+        run = Run(asked, time.monotonic())
         if run.work < LITTLE:
             return finish(run)
-    seconds, options["seconds"] = _left(asked.budget.seconds, began), None
-    began, verb = time.perf_counter(), "loaded"
+    seconds, verb = _left(asked.budget.seconds, began), "loaded"
+    began = time.perf_counter()
     if model is None:
         verb, kind = "trained", "pinn" if surrogate == "auto" else surrogate
         extra: dict[str, Any] = {"domain": Queries(asked.t, asked.x), "seed": seed, **(training or {})}

@@ -125,7 +125,9 @@ class Tally:
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
-        pilots = (self.share.thin or method.thinned()[0]).cost(law).times(2 * self.share.pilots * len(self.count))
+        versions = 2 if method.discretises(law) else 1
+        pilots = (self.share.thin or method.thinned()[0]).cost(law)
+        pilots = pilots.times(versions * self.share.pilots * len(self.count))
         again = method.costs(law)[-1].times(2 * int(self._again.sum()))
         return method.cost(law).times(int(self.count.sum())) + pilots + again
 

@@ -40,8 +40,6 @@ SHARE = 64
 
 # An int a of this size: of uniform times only one in so many would see anything.
 STEEP = 20.0
-# At most so many of each in a pilot.
-THIN = np.array([TILE, TILE, 2])
 
 TERMINAL, SOURCE, REMAINDER = range(3)
 
@@ -128,8 +126,8 @@ class Linearised(AbstractEstimator):
         return 1 if law.dynamics.exact is None else 2
 
     def thinned(self) -> tuple[Self, Floats]:
-        thin = THIN if self.sampling == "antithetic" else np.minimum(THIN, [np.inf, np.inf, 1])
-        few = np.minimum(self.counts, thin).astype(np.int32)
+        pair = 2 if self.sampling == "antithetic" else 1
+        few = np.minimum(self.counts, [TILE, TILE, pair]).astype(np.int32)
         return self.but(counts=few), few / np.maximum(self.counts, 1)
 
     def jackknifes(self, law: AbstractLaw) -> bool:

@@ -10,11 +10,9 @@ same draws, in x. By weights, the paper's, the term is multiplied by the Bismut-
 its path. Both estimate the same z, so each term may go its own way.
 """
 
-import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
@@ -23,27 +21,25 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..coefficients import diffuse_transposed, undiffuse_transposed
+from ..coefficients import undiffuse_transposed
 from ..errors import ArgumentError, brief, one_of, positive, whole
 from ..operations import NUMBER, REVERSE, of_law
 from ..paths import AbstractPathLaw, Stepped
-from ..problem import AbstractLaw, Solution
-from ..sampling import SAMPLINGS, Draw, Sampling, check_samples, design, in_halves
+from ..problem import AbstractLaw
+from ..sampling import SAMPLINGS, Sampling, check_samples
 from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
-from . import means
 from .base import (
     FIRST_HALF,
     HALF_THE_STEPS,
-    NOISE,
     ORDINARY,
     AbstractEstimator,
     Evaluations,
     Floats,
     Replicate,
     even,
-    jackknifed,
 )
-from .means import Plan, Sample, Term, mean, sum_of
+from .iterates import Iterates
+from .means import sum_of
 
 # Steps of a discretised path while steps="auto" is undecided.
 STEPS = 16
@@ -238,186 +234,31 @@ class Picard(AbstractEstimator):
         return of_u + of_z > STEEP
 
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
-        terms = self._terms(law, self.levels, key, t, x, gradient, outermost=True)
+        iterates = Iterates(self, law)
+        terms = iterates.terms(self.levels, key, t, x, gradient, outermost=True)
         increments, sizes = (jnp.stack([getattr(term, name) for term in terms]) for name in ("u", "size"))
         # The F(U_l) that level l adds, and the one that level l + 1 takes off: the same in the mean.
         pairs = list(itertools.pairwise(terms[2:]))
         telescoping = jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
         if self.counts is not None:
-            telescoping = jnp.where(
-                jnp.asarray(self.counts)[3:] > 0, telescoping, 0
-            )  # nothing is taken off where a level is left out
-        solution = self._solution(law, t, x, sum_of(terms))
+            # Nothing is taken off where a level is left out.
+            telescoping = jnp.where(jnp.asarray(self.counts)[3:] > 0, telescoping, 0)
+        solution = iterates.solution(t, x, sum_of(terms))
         if not gradient:
             return Replicate(solution.u, None, increments, None, sizes, telescoping)
         # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
         slopes = jnp.stack([term.slope for term in terms])
         unweigh = lambda z: undiffuse_transposed(law.diffusion(t, x), z)
-        if any(self.weighs(law, l) for l in (None, *self._levels(law, self.levels))):
+        if any(self.weighs(law, l) for l in (None, *self.levels_of(law, self.levels))):
             slopes = slopes + jax.vmap(unweigh)(jnp.stack([term.z for term in terms]))
         total = jnp.sum(slopes, 0) if self.threshold is None else unweigh(solution.z)
         return Replicate(solution.u, total, increments, slopes, sizes, telescoping)
 
-    def iterate(
-        self,
-        law: AbstractLaw,
-        n: int,
-        key: PRNGKeyArray,
-        s: Array,
-        x: Array,
-        z: bool,
-        version: int | Array = ORDINARY,
-        part: "_Part | None" = None,
-    ) -> Solution:
-        """U_n(s, x), that version of it, or that part of it; its z is zero unless asked for."""
-        if n == 0:
-            return _nothing(s, x)
-        return self._solution(law, s, x, sum_of(self._terms(law, n, key, s, x, z, version, part)))
-
-    def _solution(self, law: AbstractLaw, s: Array, x: Array, total: Term) -> Solution:
-        """(u, z) from the sum of terms, clipped if asked for."""
-        z = total.z + diffuse_transposed(law.diffusion(s, x), total.slope)
-        if (c := self.threshold) is None:
-            return Solution(total.u, z)
-        return Solution(jnp.clip(total.u, -c, c), jnp.clip(z, -c, c))
-
-    def _terms(
-        self,
-        law: AbstractLaw,
-        n: int,
-        key: PRNGKeyArray,
-        s: Array,
-        x: Array,
-        z: bool,
-        version: int | Array = ORDINARY,
-        part: "_Part | None" = None,
-        outermost: bool = False,
-    ) -> list[Term]:
-        """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
-        paths, nodes = self.paths(law), self.nodes or 1
-        heading = law.heading(s, x) if self.sampling == "rqmc" else None
-        keys = lambda term, i, first: _streams(key, n, term, i, first)
-
-        def drawn(term: int, samples: Any) -> Callable[[Array], Draw]:
-            """What sample i of a term is drawn from. Inside F its halves must be independent."""
-            of = design if outermost else in_halves
-            streams = lambda i: keys(term, i, 0)
-            return of(self.sampling, streams, samples, (paths.steps, len(x)), x, heading)
-
-        def terminal(draw: Callable[[Array], Draw], weighted: bool, i: Array, x: Array) -> Sample:
-            jump = paths.move(draw(i).noise, s, x, law.horizon - s, weighted)
-            return Sample(law.terminal(jump.x), jnp.ones_like(s), jump.weight, None)
-
-        def level(l: int, draw: Callable[[Array], Draw], weighted: bool, i: Array, x: Array) -> Sample:
-            uniform, noise = draw(i)
-            key_new, key_old = keys(l + 1, i, 2)
-            time_law = self.time_law(weighted)
-            duration, w = time_law.draw(uniform, i % time_law.nodes, s, law.horizon)
-            jump, r = paths.move(noise, s, x, duration, weighted), s + duration
-            f, new = self._inside(law, n, l, key_new, key_old, r, jump.x, outermost)
-            return Sample(f, w, jump.weight, new)
-
-        def taken(l: int | None, f: Any, plan: Plan) -> Term:
-            counted = None if isinstance(version, int) else functools.partial(_counted, version, samples=plan.samples)
-            if part is not None:
-                whole_f, plan = f, plan._replace(samples=plan.samples // part.of)
-                number = lambda k, part=part: part.of * k + part.number
-                f = lambda i, x: whole_f(number(i // plan.nodes) * plan.nodes + i % plan.nodes, x)
-            take = lambda: mean(f, x, plan, counted)
-            if not outermost or l == n - 1 or isinstance(self.inside, int):
-                return take()
-            return jax.lax.cond(self.inside == ORDINARY, take, lambda: Term.zero(x))
-
-        # The mean of the others is free of a sample's own path only where samples are independent; pairs and nets cancel a constant by themselves.
-        uncentred = self.gradient == "weights" or self.sampling != "mc"
-        numbers = self._numbers(n) if self.counts is None or not outermost else jnp.asarray(self.counts)
-        weighted, samples = z and self.weighs(law, None), numbers[0]
-        centre = law.terminal(x) if weighted else None
-        draw = drawn(0, samples)
-        f = lambda i, x: terminal(draw, weighted, i, x)
-        terms = []
-        if part is None or part.has_terminal:
-            terms = [taken(None, f, Plan(samples, 1, 1, z, weighted, centre, uncentred))]
-        for l in self._levels(law, n) if part is None else part.levels:
-            weighted, samples = z and self.weighs(law, l), numbers[l + 1]
-            draw = drawn(l + 1, samples)
-            f = lambda i, x, l=l, draw=draw, weighted=weighted: level(l, draw, weighted, i, x)
-            terms.append(taken(l, f, Plan(samples, nodes, self._width(l), z, weighted, None, uncentred)))
-        return terms + [Term.zero(x)] * (n + 1 - len(terms))
-
-    def _inside(
-        self,
-        law: AbstractLaw,
-        n: int,
-        l: int,
-        key_new: PRNGKeyArray,
-        key_old: PRNGKeyArray,
-        r: Array,
-        x: Array,
-        outermost: bool,
-    ) -> tuple[Array, Array | None]:
-        """F(U_l) - F(U_{l-1}) at (r, x); and, where it is of use, F(U_l) - F(0)."""
-        if l == 0:
-            return law.source(r, x, key_new), None
-        if self.pairs:
-            if l > 1 and self.sampling == "mc":
-                return self._coupled(law, l, key_new, r, x)
-            new = self._of_pairs(law, l, key_new, r, x)
-            return new - self._of_pairs(law, l - 1, key_old, r, x), new
-        inside = self.inside if outermost and l == n - 1 else ORDINARY
-        new = self.iterate(law, l, key_new, r, x, law.uses_z, inside)
-        old = self.iterate(law, l - 1, key_old, r, x, law.uses_z)
-        nothing = _nothing(r, x)
-        if not isinstance(inside, int):
-            old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, nothing)
-        f = law.difference(r, x, new, old)
-        if not (outermost and n > 2):
-            return f, None
-        return f, f if l == 1 else law.difference(r, x, new, nothing)
-
-    def _of_pairs(self, law: AbstractLaw, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        """J(U_l) - F(0)."""
-        if l == 0:
-            return jnp.zeros_like(r)
-        return _jackknifed(law, r, x, self._parts(law, l, key, r, x, 2, range(l)))
-
-    def _coupled(self, law: AbstractLaw, l: int, key: PRNGKeyArray, r: Array, x: Array) -> tuple[Array, Array]:
-        """J(U_l) less the mean of J(U_{l-1}) over the M iterates that U_l is the mean of, but for its last level; and J(U_l) - F(0)."""
-        count = self.samples
-        inner = self._parts(law, l, key, r, x, 2 * count, range(l - 1))
-        inner = jax.tree.map(lambda a: a.reshape(count, 2, *a.shape[1:]), inner)
-        last = self._parts(law, l, key, r, x, 2, range(l - 1, l), has_terminal=False)
-        whole = jax.tree.map(lambda of_each, last: jnp.mean(of_each, 0) + last, inner, last)
-        new = _jackknifed(law, r, x, whole)
-        return new - jnp.mean(jax.vmap(lambda halves: _jackknifed(law, r, x, halves))(inner)), new
-
-    def _parts(
-        self,
-        law: AbstractLaw,
-        l: int,
-        key: PRNGKeyArray,
-        r: Array,
-        x: Array,
-        of: int,
-        levels: range,
-        has_terminal: bool = True,
-    ) -> Solution:
-        """U_l in so many independent parts, each with its share of the samples of these of its levels."""
-        part = lambda k: _Part(k, of, levels, has_terminal)
-        return jax.vmap(lambda k: self.iterate(law, l, key, r, x, law.uses_z, part=part(k)))(jnp.arange(of))
-
-    def _levels(self, law: AbstractLaw, n: int) -> range:
+    def levels_of(self, law: AbstractLaw, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
         return range(1 if law.is_linear else n)
 
-    def _width(self, l: int) -> int:
-        """How many samples U_l holds side by side."""
-        if l == 0:
-            return 1
-        inner = [self.samples ** (l - k) * (self.nodes or 1) * self._width(k) for k in range(l)]
-        return min(means.TILE, max(self.samples**l, *inner))
-
-    def _numbers(self, n: int) -> list[int]:
+    def numbers(self, n: int) -> list[int]:
         """Of the samples of U_n: M^n of the terminal term, M^(n-l) of level l."""
         return [self.samples**n, *(self.samples ** (n - l) for l in range(n))]
 
@@ -426,14 +267,14 @@ class Picard(AbstractEstimator):
 
     def _costs(self, law: AbstractLaw, n: int, counts: Any = None) -> list[Evaluations]:
         """The recursions FE, RV and RN of the paper."""
-        numbers = self._numbers(n) if counts is None else [int(count) for count in counts]
+        numbers = self.numbers(n) if counts is None else [int(count) for count in counts]
         return [one.times(number) for one, number in zip(self._samples(law, n), numbers, strict=True)]
 
     def _samples(self, law: AbstractLaw, n: int) -> list[Evaluations]:
         """Of one sample of the terminal term and of each level; a linear law stops at its first."""
         normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
         total = [Evaluations(terminal=1, normals=normals)]
-        for l in self._levels(law, n):
+        for l in self.levels_of(law, n):
             is_coupled = self.pairs and self.sampling == "mc"
             of_f = (
                 1 if l == 0 else 2 if not self.pairs else 3 if l == 1 else 3 * (self.samples + 1) if is_coupled else 6
@@ -469,40 +310,3 @@ class Picard(AbstractEstimator):
             q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
             q = q / (1 - q)
         return last * q
-
-
-class _Part(NamedTuple):
-    """One of so many equal parts of an iterate: of the samples of these of its levels, and of its terminal term."""
-
-    number: Array
-    of: int
-    levels: range
-    has_terminal: bool
-
-
-def _jackknifed(law: AbstractLaw, r: Array, x: Array, halves: Solution) -> Array:
-    """J - F(0), of the two halves of an iterate."""
-    return jackknifed(lambda new: law.difference(r, x, new, _nothing(r, x)), halves)
-
-
-def _nothing(s: Array, x: Array) -> Solution:
-    return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
-
-
-def _streams(key: PRNGKeyArray, n: int, level: int, i: Array, first: int) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Two of the four streams of one sample of one level of U_n: one hash each, both of them in one call."""
-    numbers = (i * (n + 1) + level) * 4 + first + jnp.arange(2)
-    one, other = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.astype(jnp.uint32))
-    return one, other
-
-
-def _counted(version: Array, sample: Array, samples: int | Array) -> Array:
-    """How many times a sample counts in a version of the mean of all."""
-    first = sample % 2 == 0
-    half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)
-    sign = jnp.where(first == (version == NOISE), 0.5, -0.5)
-    return jnp.select(
-        [version == ORDINARY, version >= NOISE],
-        [jnp.ones_like(half), sign * half],
-        jnp.where(first == (version == FIRST_HALF), half, 0),
-    )
