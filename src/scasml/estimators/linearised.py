@@ -215,13 +215,13 @@ class _Paths(eqx.Module):
 
         One loop for both, so that the paths are compiled once. A slope is taken inside each tile: nothing of a tile outlives it.
         """
-        keys = jax.random.split(key)
+        keys, size = jax.random.split(key), min(TILE, self.method.samples)
         draws = [self._draws(keys[kind], x, counts[kind]) for kind in (TERMINAL, SOURCE)]
-        tiles = (counts[:2] + TILE - 1) // TILE
+        tiles = (counts[:2] + size - 1) // size
 
         def tile(i: Array, sums: _Mean) -> _Mean:
             kind = (i >= tiles[TERMINAL]).astype(jnp.int32)
-            indices = (i - jnp.where(kind == SOURCE, tiles[TERMINAL], 0)) * TILE + jnp.arange(TILE)
+            indices = (i - jnp.where(kind == SOURCE, tiles[TERMINAL], 0)) * size + jnp.arange(size)
             drawn = jax.lax.switch(kind, [jax.vmap(draw) for draw in draws], indices)
             part = self._tile(kind, _keys(keys[kind], indices), drawn, indices < counts[kind], x, slopes)
             return jax.tree.map(lambda total, one: total.at[kind].add(one), sums, part)
