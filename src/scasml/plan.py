@@ -341,7 +341,7 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
     base, base_slope = np.zeros(here), np.zeros((here, dim))
 
     def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
-        shapes = ((), (dim,), (levels,), (levels,))
+        shapes = ((), (levels, dim), (levels,), (levels,))
         values, slopes, increments, sizes = (np.zeros((count, here, *shape)) for shape in shapes)
         point, replicate = np.tile(np.arange(here), count), np.repeat(np.arange(count), here)
         for part, row in kernel.run(point, PILOT + replicate, np.full(len(point), version)):
@@ -350,21 +350,27 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
             if row.surrogate is not None:
                 base[point[part]], base_slope[point[part]] = row.surrogate
             if setting.gradient:
-                slopes[at] = row.gradient
+                slopes[at] = row.gradient_increments
         return values, slopes, increments, sizes
 
-    fine, fine_slope, increments, sizes = run(ORDINARY)
-    coarse, coarse_slope = fine, fine_slope
+    fine, fine_slopes, increments, sizes = run(ORDINARY)
+    fine_slope, seconds = fine_slopes.sum(2), kernel.seconds_per_row * here
+    coarse, coarse_slopes = increments, fine_slopes
     if estimator.discretises(control.law):
-        coarse, coarse_slope, _, _ = run(HALF_THE_STEPS)
+        _, coarse_slopes, coarse, _ = run(HALF_THE_STEPS)
+    told = slice(estimator.steps_tell)
     start = base
     if control.model is not setting.surrogate:
         here_t, here_x = setting.t[points], setting.x[points]
         start = 0.0 if control.model is None else surrogate_at(control.model, here_t, here_x)[0]
     # Halving the steps multiplies the bias by 2^order: what it changes is 2^order - 1 of it.
     share = 2 ** estimator.order(control.law) - 1
+    # The other increments have as much of it for their size.
+    of_all = np.sum(sizes, (0, 2)) / np.maximum(np.sum(sizes[..., told], (0, 2)), np.finfo(np.float32).tiny)
     with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
         size = lambda a: (np.abs(a.mean(0)) + a.std(0, ddof=1) / np.sqrt(count)) / share
+        bias = size(np.sum((increments - coarse)[..., told], 2))
+        gradient_bias = size(np.sum((fine_slopes - coarse_slopes)[:, :, told], 2))
         return Pilot(
             value=base + fine.mean(0),
             defect=base + fine.mean(0) - start,
@@ -372,8 +378,8 @@ def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, poin
             increments=increments.mean(0),
             variance=increments.var(0, ddof=1),
             sizes=sizes.mean(0),
-            bias=size(fine - coarse),
-            gradient_bias=size(fine_slope - coarse_slope),
-            seconds=kernel.seconds_per_row * here,
+            bias=of_all * bias,
+            gradient_bias=of_all[:, None] * gradient_bias,
+            seconds=seconds,
             replicates=count,
         )

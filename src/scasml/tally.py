@@ -125,11 +125,12 @@ class Tally:
     def spent(self) -> Evaluations:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
-        versions = 2 if method.discretises(law) else 1
-        pilots = (self.share.thin or method.thinned()[0]).cost(law)
-        pilots = pilots.times(versions * self.share.pilots * len(self.count))
+        thin = self.share.thin or method.thinned()[0]
+        pilot = thin.cost(law)
+        if method.discretises(law):
+            pilot = sum(thin.costs(law)[: thin.steps_tell], pilot)  # once more, with half the steps
         again = method.costs(law)[-1].times(2 * int(self._again.sum()))
-        return method.cost(law).times(int(self.count.sum())) + pilots + again
+        return method.cost(law).times(int(self.count.sum())) + pilot.times(self.share.pilots * len(self.count)) + again
 
 
 def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -80,8 +80,8 @@ class AbstractEstimator(eqx.Module):
     def vary(self, law: AbstractLaw, version: Array) -> Self:
         """The same estimator in one of its versions.
 
-        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments. The others leave out every
-        increment but the last. FIRST_HALF, SECOND_HALF: with one half of the samples inside F. NOISE, MINUS_NOISE: the last is
+        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments; the first `steps_tell` increments
+        of it. The others leave out every increment but the last. FIRST_HALF, SECOND_HALF: with one half of the samples inside F. NOISE, MINUS_NOISE: the last is
         F(e) - F(0) and F(-e) - F(0), where e is half the difference of those halves: the noise inside F, and nothing of the solution.
         """
 
@@ -132,6 +132,11 @@ class AbstractEstimator(eqx.Module):
     @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
         """Of the increments that a replicate reports."""
+
+    @property
+    def steps_tell(self) -> int:
+        """How many of the increments are taken with half the steps, to tell of the bias of the steps for all."""
+        return len(self.names)
 
     @abc.abstractmethod
     def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:

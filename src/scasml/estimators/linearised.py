@@ -113,7 +113,10 @@ class Linearised(AbstractEstimator):
         return np.array([once * terminal, once * source, remainder])
 
     def vary(self, law: AbstractLaw, version: Array) -> Self:
-        return self.but(halved=version == HALF_THE_STEPS) if self.discretises(law) else self
+        if not self.discretises(law):
+            return self
+        halved = version == HALF_THE_STEPS
+        return self.but(halved=halved, counts=jnp.where(halved, jnp.asarray([1, 1, 0]), 1) * self.counts)
 
     @property
     def fewest_steps(self) -> int:
@@ -144,6 +147,11 @@ class Linearised(AbstractEstimator):
     @property
     def names(self) -> tuple[str, ...]:
         return ("terminal", "source", "remainder")
+
+    @property
+    def steps_tell(self) -> int:
+        """Not R: it is dear, and as a rule the smallest."""
+        return REMAINDER
 
     def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
         return of_u > STEEP
