@@ -32,9 +32,9 @@ ROUNDS = 4
 SIZES = (32, 128, 512, 2048)
 # Paths of a replicate that is not to be good but quick.
 FEW = 4
-# Calls as a user makes them are asked for the error of the surrogate over so much; in so many rounds; and the others get so many times
-# what `auto` takes, in seconds; before that a call that compiles, of so many seconds at most.
-TIGHTER, CALLS, PATIENCE, COMPILES = (4, 16), 2, 3, 30.0
+# Calls as a user makes them are asked for the error of the surrogate over so much, and at most so much; in so many rounds; and the others get
+# so many times what `auto` takes, in seconds; before that a call that compiles, of so many seconds at most.
+TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 2, 8, 30.0
 
 
 def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> dict[str, list[Any]]:
@@ -201,7 +201,9 @@ def measure(pair: Pair, samplings: tuple[str, ...] = SAMPLINGS) -> Table:
     size = float(np.sqrt(np.mean(defect**2)))
     relative = size / float(np.sqrt(np.mean(exact**2)))
     table = _table(pair.name, families, relative, defect)
-    return table._replace(calls=[_calls(pair, t, x, exact, size, relative / times) for times in TIGHTER])
+    return table._replace(
+        calls=[_calls(pair, t, x, exact, size, min(relative / times, most)) for times, most in TIGHTER]
+    )
 
 
 def _calls(pair: Pair, t: Any, x: Any, exact: Any, size: float, rtol: float) -> list[Call]:

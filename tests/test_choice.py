@@ -44,6 +44,17 @@ def test_a_good_surrogate_is_started_from():
     assert got.method == "auto"
 
 
+def test_a_rough_surrogate_is_not():
+    """Right to a thousandth of the solution, and a path sees a residual of a tenth of it: from nothing there is less to do."""
+    problem = problems.convection_diffusion(5)
+    waves = lambda t, x: jnp.sum(x) + t + 0.005 * jnp.sin(10 * jnp.sum(x))
+    x = np.array([[0.7, 1.2, 0.4, 1.0, 0.9], [1.0, 1.0, 0.5, 0.5, 1.5]])
+    got = scasml.correct(problem, waves, 0.2, x, rtol=1e-3, with_gradient=False)
+    assert {each.control for each in got.choices} == {"nothing"}
+    assert np.all(np.abs(got.surrogate_value - got.value) < 0.01 * got.value)
+    assert np.all(np.abs(got.value - (x.sum(1) + 0.2)) < SIGMAS * got.stderr)
+
+
 def test_what_was_chosen_can_be_asked_for():
     got = answer()
     chosen = got.choices[0]

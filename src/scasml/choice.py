@@ -1,7 +1,7 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-The law of first order about the surrogate is tried first. Where the defect is no small part of the solution the surrogate may be worse than
-none, and other things to start from are tried too; the one whose `allocation` takes the least work is taken. After the deadline nothing
+The law of first order about the surrogate is tried first. Where the defect is no small part of the solution, or what a path sees of it is not, the
+surrogate may be worse than none, and other things to start from are tried too; the one whose `allocation` takes the least work is taken. After the deadline nothing
 more is tried.
 """
 
@@ -26,8 +26,9 @@ from .roughness import terminal_may_be_rough
 from .surrogate import AbstractSurrogate, wrap
 from .surrogates.terminal import DRAWS, Base, directions
 
-# Of the solution: a defect that is larger makes the surrogate suspect.
-SUSPECT = 0.1
+# Of the solution: a defect that is larger, or a deviation of its samples, makes the surrogate suspect. A network fitted at few points may have a
+# small defect and a residual of many times that, of either sign.
+SUSPECT, ROUGH = 0.1, 0.05
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # Starts from an estimate of one's own, one after the other.
@@ -211,8 +212,10 @@ class _Tried:
         for trial in self.trials:
             run = trial.run
             noise = 2 * np.sqrt(np.sum(run.variance, 1) / run.replicates)
+            deviation = np.sqrt(np.sum(run.variance * trial.thin.counts, 1))
             with np.errstate(invalid="ignore"):
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
+                small &= deviation <= ROUGH * np.abs(run.value)
             suspect[trial.points] = ~(small & np.isfinite(self.score[trial.points]))
         return suspect
 
