@@ -193,7 +193,7 @@ def measure(pair: Pair, samplings: tuple[str, ...] = SAMPLINGS) -> Table:
             run.values, run.seconds = [], 0.0
             run.add(1)
         for _ in range(ROUNDS):
-            for run in runs:
+            for run in (run for run in runs if run.seconds < SECONDS):
                 share = SECONDS / ROUNDS / (run.each * len(t))
                 run.add(int(np.clip(share, FEWEST / ROUNDS, MOST / ROUNDS)))
     exact = problem.exact(t, x)

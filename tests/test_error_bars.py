@@ -1,10 +1,14 @@
 """The error bars hold, and a correction is never worse than its surrogate: the tables of `scasml bench`, asserted."""
 
+import numpy as np
 import pytest
 
 import intervals
 import never_worse
+import scasml
 from cases import cases
+from helpers import SIGMAS
+from scasml import Linearised
 
 pytestmark = pytest.mark.slow
 BY_NAME = {case.name: case for case in cases()}
@@ -39,3 +43,34 @@ def test_never_worse(name, size, roughness, replicates):
     assert got.safe**2 <= 1.01 * got.surrogate**2
     assert got.safe**2 <= 1.05 * min(got.surrogate, got.raw) ** 2
     assert got.worse < 0.05
+
+
+@pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
+def test_error_bars_shrink_with_the_root_of_the_paths(name):
+    """Sixteen times the paths, a quarter of the standard error or less. Each is known to 9 %, of 64 replicates: over 16 points, so that 1.1 is more
+    than four of its standard errors."""
+    case = BY_NAME[name]
+    t, x = case.points(16, seed=0)
+    stderr = [
+        scasml.correct(
+            case.problem,
+            case.surrogate(intervals.SPOILED),
+            t,
+            x,
+            method=Linearised(samples=samples),
+            replicates=64,
+            with_gradient=False,
+        ).stderr
+        for samples in (64, 1024)
+    ]
+    assert np.sqrt(np.mean((stderr[1] / stderr[0]) ** 2)) < 1.1 / 4
+
+
+@pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
+def test_to_a_ten_thousandth(name):
+    """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors."""
+    case = BY_NAME[name]
+    t, x = case.points(4, seed=0)
+    got = scasml.correct(case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False)
+    assert (got.status == "converged").all()
+    assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)

@@ -1,8 +1,8 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-The law of first order about the surrogate is tried first. Where the defect is no small part of the solution, or what a path sees of it is not, the
-surrogate may be worse than none, and other things to start from are tried too; the one whose `allocation` takes the least work is taken. After the deadline nothing
-more is tried.
+The law of first order about the surrogate is tried first. Where the defect is no small part of the solution, or its samples deviate by much and
+have much to do, the surrogate may be worse than none, and other things to start from are tried too; the one whose `allocation` takes the least work
+is taken. A linear problem itself costs so little that it is tried before the surrogate is. After the deadline nothing more is tried.
 """
 
 import time
@@ -26,9 +26,9 @@ from .roughness import terminal_may_be_rough
 from .surrogate import AbstractSurrogate, wrap
 from .surrogates.terminal import DRAWS, Base, directions
 
-# Of the solution: a defect that is larger, or a deviation of its samples, makes the surrogate suspect. A network fitted at few points may have a
-# small defect and a residual of many times that, of either sign.
-SUSPECT, ROUGH = 0.1, 0.05
+# Of the solution: a defect that is larger makes the surrogate suspect; or a deviation of its samples, if they have so many operations before them that
+# other programs are worth compiling. A network fitted at few points may have a small defect and a residual of many times that, of either sign.
+SUSPECT, ROUGH, MUCH = 0.1, 0.01, 2e9
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # Starts from an estimate of one's own, one after the other.
@@ -37,6 +37,7 @@ ROUNDS = 3
 SURER = 64
 # More operations than anybody has.
 HOPELESS = 1e30
+CHEAP = "started from nothing: the problem itself takes less work than a pilot of the surrogate"
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
 
 
@@ -94,6 +95,8 @@ def _picard(levels: int) -> Picard:
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
     check(setting, controls[0], method)
+    if setting.problem.is_linear and setting.budget.has_tolerance and not setting.gradient and len(controls) > 1:
+        return _linear(setting, controls, method)
     tried = [_Tried(setting, controls[0], method, np.arange(len(setting.t)))]
     is_suspect = tried[0].is_suspect()
     sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
@@ -115,6 +118,17 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
         shares += _best(deeper, there[known]) + _best(tried, there[~known])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
     return shares + _moved(suspects[lost], steep, setting)
+
+
+def _linear(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
+    """The surrogate is not even tried where the problem itself takes less work than a pilot of it."""
+    surrogate, nothing = controls[0], controls[-1]
+    tried = [_Tried(setting, nothing, method, np.arange(len(setting.t)))]
+    is_cheap = tried[0].score <= _pilot_work(setting, surrogate, method)
+    shares, dear = tried[0].shares(np.flatnonzero(is_cheap), CHEAP), np.flatnonzero(~is_cheap)
+    if len(dear):
+        shares += _best([_Tried(setting, surrogate, method, dear), *tried], dear)
+    return shares
 
 
 def _best(tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
@@ -176,6 +190,12 @@ def _again(
     return further
 
 
+def _pilot_work(setting: Setting, control: Control, method: Linearised) -> float:
+    """At one point, in operations."""
+    thin = method.settle(steps=method.fewest_steps).thinned()[0]
+    return setting.pilots * float(thin.counts @ thin.work(control.law, setting.gradient))
+
+
 def _reason(tried: Sequence["_Tried"], k: int) -> str:
     name = f"started from {tried[k].name}"
     if len(tried) == 1:
@@ -215,7 +235,7 @@ class _Tried:
             deviation = np.sqrt(np.sum(run.variance * trial.thin.counts, 1))
             with np.errstate(invalid="ignore"):
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
-                small &= deviation <= ROUGH * np.abs(run.value)
+                small &= (deviation <= ROUGH * np.abs(run.value)) | (trial.allocation.work < MUCH)
             suspect[trial.points] = ~(small & np.isfinite(self.score[trial.points]))
         return suspect
 

@@ -108,7 +108,10 @@ def correct(
 def finish(run: "Run") -> Correction:
     """The answer at the end of a run."""
     asked = run.asked
-    *_, answer = _answers(run)
+    with correction_bar(asked.progress) as report, Interruption() as interruption:
+        while not run.is_over:
+            run.round(interruption, report)
+        answer = run.answer()
     if asked.throw and answer.unmet.any():
         raise ToleranceError(answer)
     return answer
@@ -248,6 +251,7 @@ class Run:
         self.is_over |= self._time_is_up()
         self.is_over |= all((budget.targets(*self._state(tally)) <= tally.count).all() for tally in self.tallies)
         self._report(report, last=True)
+        self._note()
         # Also one that came after the last row.
         self.was_interrupted = interruption.heard
         self.is_over |= interruption.heard
@@ -320,7 +324,6 @@ class Run:
             share[finite] = kept_share((value - base)[finite], count[finite], stderr[finite], bias[finite])
         raw, value = value, np.where(share < 1, base + share * (value - base), value)
         status = self._status(raw, count, stderr, bias, finite, share)
-        self._note(count, stderr, bias)
 
         first: Callable[[Any], Any] = (lambda a: a[0]) if asked.is_scalar else (lambda a: a)
         if_gradient: Callable[[Any], Any] = lambda a: first(a) if asked.with_gradient else None
@@ -400,8 +403,10 @@ class Run:
             return f"{budget}: compiling and two replicates took {seconds:.1f} s"
         return str(budget)
 
-    def _note(self, count: NDArray[Any], stderr: NDArray[Any], bias: NDArray[Any]) -> None:
-        known = self.inside & (count > 1) & np.isfinite(stderr)
+    def _note(self) -> None:
+        states = [self._state(tally)[1:] for tally in self.tallies]
+        count, stderr, bias = (np.concatenate([state[k] for state in states] or [[]]) for k in range(3))
+        known = (count > 1) & np.isfinite(stderr)
         if known.any():
             half = half_width(LEVEL, count[known], stderr[known], bias[known])
             self.history.append(
