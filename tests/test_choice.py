@@ -55,6 +55,16 @@ def test_a_rough_surrogate_is_not():
     assert np.all(np.abs(got.value - (x.sum(1) + 0.2)) < SIGMAS * got.stderr)
 
 
+def test_a_good_surrogate_of_a_linear_problem():
+    """Nothing is tried first, and would take more work here than a pilot of the surrogate."""
+    problem = problems.convection_diffusion(5)
+    close = lambda t, x: jnp.sum(x) + t + 1e-4 * jnp.sin(jnp.sum(x))
+    x = np.array([0.7, 1.2, 0.4, 1.0, 0.9])
+    got = scasml.correct(problem, close, 0.2, x, rtol=1e-5, with_gradient=False)
+    assert got.choices[0].control == "the surrogate"
+    assert abs(got.value - 4.4) < SIGMAS * got.stderr
+
+
 def test_what_was_chosen_can_be_asked_for():
     got = answer()
     chosen = got.choices[0]
