@@ -34,7 +34,7 @@ SIZES = (32, 128, 512, 2048)
 FEW = 4
 # Calls as a user makes them are asked for the error of the surrogate over so much, and at most so much; in so many rounds; and the others get
 # so many times what `auto` takes, in seconds; before that a call that compiles, of so many seconds at most.
-TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 2, 8, 30.0
+TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 2, 3, 30.0
 
 
 def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> dict[str, list[Any]]:
