@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from .coefficients import Coefficient, diffuse_transposed
 from .defect import Defect
 from .estimators import AbstractEstimator, Linearised, Picard
+from .estimators.base import ORDINARY
 from .generator import Hutchinson
-from .plan import Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
+from .plan import PILOT, Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
 from .surrogate import AbstractSurrogate, wrap
@@ -29,6 +30,10 @@ from .surrogates.terminal import DRAWS, Base, directions
 # Of the solution: a defect that is larger makes the surrogate suspect; or a deviation of its samples, if they have so many operations before them that
 # other programs are worth compiling. A network fitted at few points may have a small defect and a residual of many times that, of either sign.
 SUSPECT, ROUGH, MUCH = 0.1, 0.01, 2e9
+# Of the solution: what is missing of it where a surrogate is not tried before what costs less.
+USELESS = 0.15
+# A pilot is worth running where there is so many times its work to do.
+WORTH = 4.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # Starts from an estimate of one's own, one after the other.
@@ -97,18 +102,28 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
     check(setting, controls[0], method)
     if setting.problem.is_linear and setting.budget.has_tolerance and not setting.gradient and len(controls) > 1:
         return _linear(setting, controls, method)
-    tried = [_Tried(setting, controls[0], method, np.arange(len(setting.t)))]
-    is_suspect = tried[0].is_suspect()
+    is_useless = _is_useless(setting, controls[0], method)
+    tried = [_Tried(setting, controls[0], method, np.flatnonzero(~is_useless))]
+    is_suspect = is_useless | tried[0].is_suspect()
     sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
     shares = tried[0].shares(np.flatnonzero(~is_suspect), sure)
     suspects = np.flatnonzero(is_suspect)
     if not len(suspects):
         return shares
-    for other in controls[1:]:
-        if time.monotonic() < setting.deadline:
-            tried.append(_Tried(setting, other, method, suspects))
+    for other in sorted(controls, key=lambda control: _pilot_work(setting, control, method)):
+        # Another pilot where it is a small part of what there is to do.
+        least, dear = np.min([each.score for each in tried], 0), WORTH * _pilot_work(setting, other, method)
+        is_first = other is controls[0]
+        there = np.flatnonzero((is_useless if is_first else is_suspect) & (least > dear))
+        if len(there) and (is_first or time.monotonic() < setting.deadline):
+            tried.append(_Tried(setting, other, method, there))
+    known, further = 0, suspects
     for _ in range(ROUNDS):
-        tried += _again(setting, tried, method, suspects)
+        # From the second round on, where the last one paid.
+        best = np.argmin([each.score for each in tried], 0)
+        further = further[best[further] >= known]
+        known = len(tried)
+        tried += _again(setting, tried, method, further)
     least = np.min([each.score for each in tried], 0)[suspects]
     lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
     shares += _best(tried, suspects[~lost & ~biased])
@@ -188,6 +203,22 @@ def _again(
             _Tried(setting, Control("its own first estimate", Defect(law, model), model), method, np.array([i]))
         )
     return further
+
+
+def _is_useless(setting: Setting, control: Control, method: Linearised) -> NDArray[np.bool_]:
+    """Where one replicate of first order says that much of the solution is missing."""
+    useless = np.zeros(len(setting.t), bool)
+    if setting.surrogate is None or not setting.budget.has_tolerance:
+        return useless
+    for name, points in gradients(setting, control, method).items():
+        thin = method.settle(gradient=name, steps=method.fewest_steps).thinned()[0]
+        kernel = setting.kernel(control, thin.allot(thin.counts * np.array([1, 1, 0], np.int32)), points)
+        here = np.arange(len(points))
+        for part, row in kernel.run(here, np.full(len(here), PILOT), np.full(len(here), ORDINARY)):
+            base, defect = np.asarray(row.surrogate[0], float), np.asarray(row.value, float)
+            small = np.abs(defect) <= USELESS * np.minimum(np.abs(base), np.abs(base + defect))
+            useless[points[part]] = ~small
+    return useless
 
 
 def _pilot_work(setting: Setting, control: Control, method: Linearised) -> float:
