@@ -8,13 +8,13 @@ import pytest
 import scasml
 from helpers import SIGMAS, manufactured
 from scasml import Picard, Problem
-from scasml.allocation import LEFT_OUT, allocate
+from scasml.allocation import LEFT_OUT, REPLICATE, allocate
 from scasml.budget import Budget
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
 T = np.array([0.1, 0.3, 0.5], np.float32)
-WORK = np.array([100.0, 400.0, 10_000.0])
+WORK = np.array([1e5, 4e5, 1e7])
 BOUNDS = np.array([32.0, 32.0, 2.0]), np.array([8192.0, 8192.0, 1024.0])
 
 
@@ -44,16 +44,25 @@ class TestCounts:
         got = counts([1.0, 1.0, 1.0], rtol=0.1)
         assert got[0] == 2 * got[1]
         assert got[0] in (8 * got[2], 16 * got[2])
-        assert counts([64.0, 1.0, 0.0], rtol=0.1)[0] == 16 * counts([64.0, 1.0, 0.0], rtol=0.1)[1]
+        assert counts([64.0, 1.0, 0.0], rtol=0.03)[0] == 16 * counts([64.0, 1.0, 0.0], rtol=0.03)[1]
 
     @pytest.mark.parametrize("rtol", [0.02, 0.006])
     def test_they_are_as_many_as_the_tolerance_takes(self, rtol):
-        """For a standard error of half the tolerance: were the variance of a net N^-1.5 times sqrt(32) that of a sample, 16 replicates would do, to the
+        """For a standard error of half the tolerance: were the variance of a net N^-2 times 32 that of a sample, 16 replicates would do, to the
         rounding of powers of two."""
         variance = np.array([1.0, 2.0, 0.5])
         got = counts(variance, rtol=rtol)
-        smaller = np.sqrt(32 / np.max(got))
+        smaller = 32 / np.max(got)
         assert 0.7 < np.sqrt(np.sum(variance / got) * smaller / 16) / (rtol / 2) < 1.4
+
+    def test_a_replicate_of_cheap_samples_is_worth_its_scrambles(self):
+        """Its samples take about as long, or are as many as leave 16 replicates, were the variance N^-1."""
+        variance = np.array([[1.0, 2.0, 0.5]])
+        cheap = lambda work: allocate(Budget(rtol=0.02), BOUNDS, work, np.ones(1), variance).counts[0]
+        some, all_of_them = cheap(WORK / 3e3), cheap(WORK / 1e6)
+        assert 0.6 < some @ WORK / 3e3 / REPLICATE < 1.5
+        assert np.max(some) > 1.9 * np.max(counts(variance[0], rtol=0.02))
+        assert 0.7 < np.sqrt(np.sum(variance / all_of_them) / 16) / 0.01 < 1.4
 
 
 class TestLeftOut:

@@ -3,8 +3,9 @@
 For increments of variance v_k and of c_k operations a sample, an error bar of one takes the work W = (sum_k sqrt(v_k c_k))^2, with N_k in
 proportion to sqrt(v_k/c_k). Operations are counted off the code and not timed, so the numbers are the same in every run.
 
-The variance of a net falls between N^-1 and N^-2 or faster, which the small ones of a pilot do not tell. A replicate is as large as would leave the fewest replicates
-were it N^-1.5: too few paths then take more replicates, too many are not wasted by much.
+The variance of a net falls as N^-1 to N^-3, which the small ones of a pilot do not tell. A replicate is as large as would leave the fewest
+replicates were it N^-2: if it falls slower, a few more replicates of it are nearly as good as larger ones; if faster, few paths are wasted.
+And it is no smaller than what makes its samples take as long as what every replicate takes.
 
 A last increment that is known to add at most b may be left out, and b added to the bias. The tolerance is then narrower by b, and the
 work less by the share of the increment: it is left out where its share of the work is larger than that of b in the tolerance, and b
@@ -21,6 +22,8 @@ from .statistics import Floats
 
 # Replicates that are counted on, and how large a net of the pilot is.
 REPLICATES, NET = 32, 32
+# Operations of a replicate, whatever its samples: its scrambles, and a score of calls inside XLA.
+REPLICATE = 3e5
 # Samples of a replicate where no tolerance says.
 SAMPLES = 128
 # Of the value: no error bar is smaller in float32.
@@ -53,7 +56,8 @@ def allocate(
     share, root = np.sqrt(variance / np.maximum(work, 1.0)), np.sqrt(variance * work)
     target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + tiny)
     most_samples = np.max(share, 1) * np.sum(root, 1) / target**2  # of any increment, in all replicates
-    net = np.clip((most_samples * np.sqrt(NET) / FIRST) ** (2 / 3), 1, most_samples / FIRST)
+    enough = REPLICATE * np.max(share, 1) / np.maximum(share @ work, 1.0)  # to take as long as the replicate itself
+    net = np.minimum(np.maximum(np.sqrt(most_samples * NET / FIRST), enough), np.maximum(most_samples / FIRST, 1))
     by_tolerance, by_number = net / np.max(share, 1), SAMPLES / np.max(share[:, :2], 1)
     scale = by_tolerance if budget.has_tolerance else by_number
     counts = np.clip(share * np.nan_to_num(scale)[:, None], fewest, most)

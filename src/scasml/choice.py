@@ -42,7 +42,7 @@ ROUNDS = 3
 SURER = 64
 # More operations than anybody has.
 HOPELESS = 1e30
-CHEAP = "started from nothing: the problem itself takes less work than a pilot of the surrogate"
+CHEAP = "started from nothing: the problem itself takes less work than to try the surrogate"
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
 
 
@@ -136,10 +136,10 @@ def _linearised(setting: Setting, controls: Sequence[Control], method: Linearise
 
 
 def _linear(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
-    """The surrogate is not even tried where the problem itself takes less work than a pilot of it."""
+    """The surrogate is not even tried where the problem itself takes less work than a few pilots of it, which is the least that it takes too."""
     surrogate, nothing = controls[0], controls[-1]
     tried = [_Tried(setting, nothing, method, np.arange(len(setting.t)))]
-    is_cheap = tried[0].score <= _pilot_work(setting, surrogate, method)
+    is_cheap = tried[0].score <= WORTH * _pilot_work(setting, surrogate, method)
     shares, dear = tried[0].shares(np.flatnonzero(is_cheap), CHEAP), np.flatnonzero(~is_cheap)
     if len(dear):
         shares += _best([_Tried(setting, surrogate, method, dear), *tried], dear)

@@ -349,13 +349,9 @@ class Run:
             cost=Cost(spent, rows, time.monotonic() - self.began),
             method="auto" if asked.method is None else asked.method,
             choices=tuple(
-                Choice(
-                    np.flatnonzero(self.inside)[tally.share.points],
-                    tally.share.estimator,
-                    tally.share.control.name,
-                    tally.share.reason,
-                )
+                Choice(np.flatnonzero(self.inside)[points], method, tally.share.control.name, tally.share.reason)
                 for tally in self.tallies
+                for points, method in tally.share.methods()
             ),
             problem=asked.problem,
             has_surrogate=self.model is not None,

@@ -37,7 +37,8 @@ class Levels:
     mean: Floats  # (points, increments)
     variance: Floats
     kurtosis: Floats
-    evaluations: tuple[Evaluations, ...]  # of each increment
+    evaluations: tuple[Evaluations, ...]  # of each increment of all replicates
+    replicates: int
     telescoping: Floats  # in standard errors
     bias: dict[str, Floats]
     seconds_per_replicate: float
@@ -52,7 +53,8 @@ class Levels:
                 mean=tally.increments.mean,
                 variance=tally.increments.variance,
                 kurtosis=tally.increments.kurtosis,
-                evaluations=tuple(tally.share.estimator.costs(law)),
+                evaluations=tuple(tally.share.estimator.spent(law, tally.count)),
+                replicates=int(np.sum(tally.count)),
                 telescoping=off,
                 bias=tally.biases(),
                 seconds_per_replicate=tally.kernel.seconds_per_row,
@@ -263,7 +265,8 @@ def _table(levels: Sequence[Levels]) -> str:
         for k, cost in enumerate(level.evaluations):
             columns = [a[:, k][np.isfinite(a[:, k])] for a in (level.mean, level.variance, level.kurtosis)]
             mean, variance, kurtosis = (float(np.mean(a)) if len(a) else np.nan for a in columns)
+            functions, numbers = (n / max(level.replicates, 1) for n in (cost.functions, cost.random_numbers))
             rows.append(
-                f"{level.names[k]:>10} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} {cost.functions:>9,} {cost.random_numbers:>15,}"
+                f"{level.names[k]:>10} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} {functions:>9,.0f} {numbers:>15,.0f}"
             )
     return "\n".join(rows)

@@ -5,7 +5,7 @@ the point is in. Points with the same choices share one compiled kernel.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,6 +110,15 @@ class Share:
     left_out: Floats | float = 0.0  # at most what the increments add that are not taken
     thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
 
+    def methods(self) -> Iterator[tuple[NDArray[np.int64], AbstractEstimator]]:
+        """Points with as many samples of each increment, and the estimator with those."""
+        counts = self.estimator.counts
+        if counts is None or counts.ndim == 1:
+            yield self.points, self.estimator
+            return
+        for each in np.unique(counts, axis=0):
+            yield self.points[(counts == each).all(1)], self.estimator.allot(each)
+
 
 def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
     """Settle the estimator at every point."""
@@ -153,15 +162,14 @@ class Trial:
 
     def shares(self, points: NDArray[np.int64]) -> list[Share]:
         """Of those of these points that were tried."""
-        shares, allocation = [], self.allocation
-        chosen = np.isin(self.points, points)
+        allocation, at = self.allocation, np.flatnonzero(np.isin(self.points, points))
+        if not len(at):
+            return []
         left_out, work = np.zeros(len(self.setting.t)), np.zeros(len(self.setting.t))
         left_out[self.points] = allocation.left_out
         work[self.points] = np.where(self.bias <= allocation.stderr, allocation.work, np.inf)
-        for each in np.unique(allocation.counts[chosen], axis=0):
-            at = np.flatnonzero(chosen & (allocation.counts == each).all(1))
-            settled = self.estimator.allot(each)
-            shares += steps(self.setting, self.control, settled, self.points[at], self.run.at(at))
+        settled = self.estimator.allot(allocation.counts[at])
+        shares = steps(self.setting, self.control, settled, self.points[at], self.run.at(at))
         return [self._told(share, left_out[share.points], work[share.points]) for share in shares]
 
     def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
@@ -287,24 +295,24 @@ def steps(
         none, pilots = np.zeros(len(points)), 0 if first is None else first.replicates
         return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])), pilots)]
     asked = estimator.steps
-    waiting = {estimator.fewest_steps if asked == "auto" else asked: points}
+    waiting = {estimator.fewest_steps if asked == "auto" else asked: np.arange(len(points))}
     shares = []
     while waiting:
         count = min(waiting)
-        points = waiting.pop(count)
-        settled = estimator.settle(steps=count)
-        run = pilot(setting, control, settled, points) if first is None else first
+        rows = waiting.pop(count)
+        settled = estimator.settle(steps=count).at(rows)
+        run = pilot(setting, control, settled, points[rows]) if first is None else first
         first = None
         excess = run.bias / (0.5 * run.expected_stderr(setting.budget, settled))
         enough = ~(excess > 1) | (count >= MOST_STEPS) | (asked != "auto")  # a NaN will not mend by more steps
         enough |= time.monotonic() > setting.deadline
         bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
-        shares.append(Share(control, settled, points[enough], bias, gradient_bias, run.replicates))
+        shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias, run.replicates))
         # The bias falls at least as 1/steps: go where it should be small enough, and look again.
-        for point, times in zip(points[~enough], excess[~enough], strict=True):
+        for row, times in zip(rows[~enough], excess[~enough], strict=True):
             leaps = max(1, int(np.ceil(np.log(times) / np.log(STEPS_FACTOR) / settled.order(control.law))))
             to = min(count * STEPS_FACTOR**leaps, MOST_STEPS)
-            waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), point)
+            waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), row)
     return [share for share in shares if len(share.points)]
 
 

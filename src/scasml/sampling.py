@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.random import threefry_2x32
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
@@ -29,6 +30,8 @@ SAMPLINGS = ("mc", "antithetic", "rqmc")
 Streams = Callable[[Array], tuple[PRNGKeyArray, PRNGKeyArray]]
 # Axes of a net, what is beyond them being drawn as by mc; and digits that number its points, which would come again beyond them.
 AXES, BITS = 4096, 16
+# Blocks of random bits made in one go: of more XLA makes a task for every core, and to wait for one another takes those longer than the bits do.
+PIECE = 1024
 
 
 class Draw(NamedTuple):
@@ -127,16 +130,26 @@ def _directions(axes: int) -> NDArray[np.uint32]:
 
 
 def _scrambled(directions: NDArray[np.uint32], key: PRNGKeyArray) -> tuple[Array, Array]:
-    """The direction numbers under a random lower triangular map of digits with a unit diagonal, and a shift, for each axis."""
-    axes = directions.shape[1]
-    words = jax.random.bits(key, (33, axes), jnp.uint32)
-    place = np.arange(32, dtype=np.uint32)[:, None]
-    # Row r makes the digit r, counted from the highest, of those at and above it.
-    above = np.uint32(0xFFFFFFFF) << (31 - place)
-    own = np.uint32(1) << (31 - place)
-    rows = (words[:32] & above) | own
-    parity = jax.lax.population_count(rows[None] & directions[:, None, :]) & 1
-    return jnp.sum(parity << (31 - place)[None], 1, dtype=jnp.uint32), words[32]
+    """The direction numbers under a random lower triangular map of digits with a unit diagonal, and a shift, for each axis.
+
+    A direction number has no digit below the last of those that number the points, so of the map only as many columns are drawn.
+    """
+    bits, axes = directions.shape
+    shift, *columns = _words(key, 1 + bits, axes)
+    # Behind a barrier: all their digits, as constants, would be as many times larger.
+    numbers, mapped = jax.lax.optimization_barrier(jnp.asarray(directions)), jnp.zeros((bits, axes), jnp.uint32)
+    for k, column in enumerate(columns):
+        own = np.uint32(1 << (31 - k))
+        mapped ^= ((numbers >> (31 - k)) & 1) * ((column & (own - 1)) | own)[None]
+    return mapped, shift
+
+
+def _words(key: PRNGKeyArray, rows: int, axes: int) -> Array:
+    """Rows of words of 32 random bits, each row the same whatever their number."""
+    blocks, data = -(-rows // 2) * axes, jax.random.key_data(key)
+    numbers = [np.arange(start, min(start + PIECE, blocks), dtype=np.uint32) for start in range(0, blocks, PIECE)]
+    pairs = [threefry_2x32(data, jnp.stack([n, n | np.uint32(1 << 31)])) for n in numbers]
+    return jnp.concatenate(pairs, 1).reshape(2, -1, axes).swapaxes(0, 1).reshape(-1, axes)[:rows]
 
 
 def _point(directions: Array, shift: Array, j: Array) -> Array:

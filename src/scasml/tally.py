@@ -126,11 +126,11 @@ class Tally:
         """Of all replicates, the pilot's included."""
         method, law = self.share.estimator, self.kernel.law
         thin = self.share.thin or method.thinned()[0]
-        pilot = thin.cost(law)
+        pilot = thin.spent(law, np.full(len(self.count), self.share.pilots))
         if method.discretises(law):
-            pilot = sum(thin.costs(law)[: thin.steps_tell], pilot)  # once more, with half the steps
-        again = method.costs(law)[-1].times(2 * int(self._again.sum()))
-        return method.cost(law).times(int(self.count.sum())) + pilot.times(self.share.pilots * len(self.count)) + again
+            pilot += pilot[: thin.steps_tell]  # once more, with half the steps
+        again = method.spent(law, 2 * self._again)[-1:]
+        return sum([*method.spent(law, self.count), *pilot, *again], Evaluations())
 
 
 def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

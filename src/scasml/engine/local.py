@@ -86,10 +86,11 @@ def _replicates(
     items: Any,
     count: Any,
 ) -> Row:
-    def one(item: tuple[Array, Array, Array, Array, Array]) -> Row:
-        t, x, point, replicate, version = item
+    def one(item: tuple[Array, Array, Array, Array, Array, Array | None]) -> Row:
+        t, x, point, replicate, version, counts = item
         key = jax.random.fold_in(jax.random.wrap_key_data(point, impl="threefry2x32"), replicate)
-        estimate = method.vary(law, version).replicate(law, key, t, x, gradient)
+        allotted = method if counts is None else method.allot(counts)
+        estimate = allotted.vary(law, version).replicate(law, key, t, x, gradient)
         at = lambda model: None if model is None else jax.value_and_grad(model, argnums=1)(t, x)
         here = at(surrogate)
         for other in control:  # none, if it is the surrogate
@@ -186,10 +187,16 @@ class Kernel:
         chunk: int | None = None,
     ):
         self.law, self.method, self.surrogate, self.gradient = law, method, surrogate, gradient
+        self.counts = method.counts
+        if self.counts is not None:  # a row for each point: how many samples is data, as the point is
+            self.counts = np.broadcast_to(self.counts, (len(t), self.counts.shape[-1]))
+            self.method = method.allot(np.zeros_like(self.counts, shape=self.counts.shape[-1]))
         self.control = surrogate if isinstance(control, str) else control
         self.t, self.x, self.keys = t, x, point_keys(seed, t, x)
         self.rows, self.seconds = 0, 0.0  # without the first call, which compiles
         self._chunk, self._size, self._workers = chunk, chunk or 1, 0
+        # Every row in a thread of the pool, the first too: JAX's settings may differ from thread to thread. It ends with the kernel.
+        self._pool = ThreadPoolExecutor(_cores())
 
     @property
     def seconds_per_row(self) -> float:
@@ -201,41 +208,36 @@ class Kernel:
     ) -> Iterator[tuple[slice, Row]]:
         """Works through the list of (point, replicate, version) in order; yields a slice of it and its rows."""
         at, total = 0, len(point)
-        # Every row in a thread of the pool, the first too: JAX's settings may differ from thread to thread.
-        pool = ThreadPoolExecutor(self._workers or _cores())
-        try:
-            if not self._workers and total:
-                # The first call compiles; others would only wait for it.
-                at = min(self._size, CAPACITY, total)
-                first = slice(0, at)
-                yield first, pool.submit(self._call, point[first], replicate[first], version[first]).result()[0]
-                self._workers = 1 if _calls_lapack(self.law) else _cores()
-            while at < total:
-                began, jobs = time.perf_counter(), []
-                for _ in range(self._workers):
-                    start, at = at, min(at + min(self._size, CAPACITY), total)
-                    if at > start:
-                        part = slice(start, at)
-                        jobs.append((part, pool.submit(self._call, point[part], replicate[part], version[part])))
-                for part, job in jobs:
-                    out, seconds = job.result()
-                    rows = part.stop - part.start
-                    if self._chunk is None:
-                        self._size = max(1, min(CAPACITY, round(rows * ROUND_SECONDS / max(seconds, 1e-6))))
-                    yield part, out
-                self.rows += sum(part.stop - part.start for part, _ in jobs)
-                self.seconds += time.perf_counter() - began
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        submit = lambda part: self._pool.submit(self._call, point[part], replicate[part], version[part])
+        if not self._workers and total:
+            # The first call compiles; others would only wait for it.
+            at = min(self._size, CAPACITY, total)
+            yield slice(0, at), submit(slice(0, at)).result()[0]
+            self._workers = 1 if _calls_lapack(self.law) else _cores()
+        while at < total:
+            began, jobs = time.perf_counter(), []
+            for _ in range(self._workers):
+                start, at = at, min(at + min(self._size, CAPACITY), total)
+                if at > start:
+                    jobs.append((slice(start, at), submit(slice(start, at))))
+            for part, job in jobs:
+                out, seconds = job.result()
+                rows = part.stop - part.start
+                if self._chunk is None:
+                    self._size = max(1, min(CAPACITY, round(rows * ROUND_SECONDS / max(seconds, 1e-6))))
+                yield part, out
+            self.rows += sum(part.stop - part.start for part, _ in jobs)
+            self.seconds += time.perf_counter() - began
 
     def _call(
         self, point: NDArray[np.int64], replicate: NDArray[np.int64], version: NDArray[np.int64]
     ) -> tuple[Row, float]:
         began, count = time.perf_counter(), len(point)
         items = (self.t[point], self.x[point], self.keys[point], replicate.astype(np.uint32), version.astype(np.int32))
+        counts = None if self.counts is None else _fill(self.counts[point])
         with precision(self.x.dtype):
             control = () if self.control is self.surrogate else (self.control,)
-            items = tuple(map(_fill, items))
+            items = (*map(_fill, items), counts)
             out = _replicates(self.law, self.surrogate, control, self.method, self.gradient, items, np.int32(count))
             out = jax.tree.map(lambda a: np.asarray(a)[:count], out)
         return out, time.perf_counter() - began

@@ -63,7 +63,8 @@ class AbstractEstimator(eqx.Module):
 
     gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
-    counts: eqx.AbstractVar[Any]  # of the samples of each increment, once they are allotted
+    # Of the samples of each increment, once they are allotted: (increments,), or (points, increments) where each point has its own.
+    counts: eqx.AbstractVar[Any]
 
     def but(self, **changes: Any) -> Self:
         """The same with these fields changed."""
@@ -104,8 +105,12 @@ class AbstractEstimator(eqx.Module):
         """Whether the number of samples of each increment is known, and not left to a pilot."""
 
     @abc.abstractmethod
-    def allot(self, counts: NDArray[np.int32]) -> Self:
+    def allot(self, counts: Any) -> Self:
         """The same estimator with so many samples of each increment; powers of 2. 0 leaves an increment out."""
+
+    def at(self, rows: Any) -> Self:
+        """With the samples of these of its points."""
+        return self if self.counts is None or self.counts.ndim == 1 else self.allot(self.counts[rows])
 
     @property
     @abc.abstractmethod
@@ -153,6 +158,12 @@ class AbstractEstimator(eqx.Module):
     def cost(self, law: AbstractLaw) -> Evaluations:
         """What one replicate evaluates and draws."""
         return sum(self.costs(law), Evaluations())
+
+    def spent(self, law: AbstractLaw, replicates: NDArray[np.int64]) -> list[Evaluations]:
+        """What each increment of so many replicates at each point evaluates and draws."""
+        if self.counts is None:
+            return [cost.times(int(np.sum(replicates))) for cost in self.costs(law)]
+        return self.allot(np.sum(replicates[:, None] * self.counts, 0)).costs(law)
 
     @abc.abstractmethod
     def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:

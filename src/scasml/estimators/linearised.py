@@ -94,7 +94,7 @@ class Linearised(AbstractEstimator):
     def is_allotted(self) -> bool:
         return True
 
-    def allot(self, counts: NDArray[np.int32]) -> Self:
+    def allot(self, counts: Any) -> Self:
         """With so many paths of g, of F(t, x, 0, 0) and of R in a replicate; powers of 2, for rqmc."""
         return self.but(counts=counts)
 

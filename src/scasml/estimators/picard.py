@@ -171,7 +171,7 @@ class Picard(AbstractEstimator):
     def is_allotted(self) -> bool:
         return self.allocation == "paper" or self.counts is not None
 
-    def allot(self, counts: NDArray[np.int32]) -> Self:
+    def allot(self, counts: Any) -> Self:
         return self.but(counts=counts)
 
     @property
