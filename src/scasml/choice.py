@@ -1,8 +1,9 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-The law of first order about the surrogate is tried first. Where the defect is no small part of the solution, or its samples deviate by much and
-have much to do, the surrogate may be worse than none, and other things to start from are tried too; the one whose `allocation` takes the least work
-is taken. A linear problem itself costs so little that it is tried before the surrogate is. After the deadline nothing more is tried.
+The problem itself costs little beside a surrogate, and is tried before it: where it takes no more work than a few pilots of the surrogate, that is
+all. Then the law of first order about the surrogate. Where the defect is no small part of the solution, or its samples deviate by much and have
+much to do, the surrogate may be worse than none, and other things to start from are tried too. The one whose `allocation` takes the least work
+is taken. After the deadline nothing more is tried.
 """
 
 import time
@@ -21,7 +22,7 @@ from .defect import Defect
 from .estimators import AbstractEstimator, Linearised, Picard
 from .estimators.base import ORDINARY
 from .generator import Hutchinson
-from .plan import PILOT, Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
+from .plan import PILOT, STEPS_FACTOR, Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
 from .surrogate import AbstractSurrogate, wrap
@@ -38,11 +39,13 @@ WORTH = 4.0
 SHOWS = 0.25
 # Starts from an estimate of one's own, one after the other.
 ROUNDS = 3
+# Steps of a pilot where fewer are too few, at most.
+MOST_FINER = 128
 # Replicates of a pilot where what it says of the bias decides.
 SURER = 64
 # More operations than anybody has.
 HOPELESS = 1e30
-CHEAP = "started from nothing: the problem itself takes less work than to try the surrogate"
+CHEAP = "started from nothing: the problem itself takes less work than to try anything else"
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
 
 
@@ -100,50 +103,71 @@ def _picard(levels: int) -> Picard:
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
     check(setting, controls[0], method)
-    if setting.problem.is_linear and setting.budget.has_tolerance and not setting.gradient and len(controls) > 1:
-        return _linear(setting, controls, method)
-    is_useless = _is_useless(setting, controls[0], method)
-    tried = [_Tried(setting, controls[0], method, np.flatnonzero(~is_useless))]
-    is_suspect = is_useless | tried[0].is_suspect()
+    everywhere = np.arange(len(setting.t))
+    tried = _itself(setting, controls, method)
+    is_done = np.zeros(len(everywhere), bool)
+    for itself in tried:
+        is_done = itself.score <= WORTH * _pilot_work(setting, controls[0], method)
+    shares = [share for itself in tried for share in itself.shares(everywhere[is_done], CHEAP)]
+    is_useless = _is_useless(setting, controls[0], method, everywhere[~is_done])
+    first = _finer(_Tried(setting, controls[0], method, everywhere[~is_done & ~is_useless]), setting, method)
+    newest = np.max([k * np.isin(everywhere, each.points) for k, each in enumerate(first)], 0)
+    score, seems_bad = (np.choose(newest, a) for a in zip(*((f.score, f.is_suspect()) for f in first), strict=True))
+    is_beaten = np.min([score, *(itself.score for itself in tried)], 0) < score
+    is_suspect = ~is_done & (is_useless | is_beaten | seems_bad)
     sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
-    shares = tried[0].shares(np.flatnonzero(~is_suspect), sure)
-    suspects = np.flatnonzero(is_suspect)
-    if not len(suspects):
+    for k, each in enumerate(first):
+        shares += each.shares(everywhere[~is_done & ~is_suspect & (newest == k)], sure)
+    if not is_suspect.any():
         return shares
+    known = {controls[0].name: ~is_useless, **{each.name: everywhere >= 0 for each in tried}}
+    tried = [*first, *tried]
     for other in sorted(controls, key=lambda control: _pilot_work(setting, control, method)):
         # Another pilot where it is a small part of what there is to do.
         least, dear = np.min([each.score for each in tried], 0), WORTH * _pilot_work(setting, other, method)
-        is_first = other is controls[0]
-        there = np.flatnonzero((is_useless if is_first else is_suspect) & (least > dear))
-        if len(there) and (is_first or time.monotonic() < setting.deadline):
+        there = everywhere[is_suspect & ~known.get(other.name, everywhere < 0) & (least > dear)]
+        if len(there) and (other is controls[0] or time.monotonic() < setting.deadline):
             tried.append(_Tried(setting, other, method, there))
-    known, further = 0, suspects
+    suspects = everywhere[is_suspect]
+    older, further = 0, suspects
     for _ in range(ROUNDS):
         # From the second round on, where the last one paid.
         best = np.argmin([each.score for each in tried], 0)
-        further = further[best[further] >= known]
-        known = len(tried)
+        further = further[best[further] >= older]
+        older = len(tried)
         tried += _again(setting, tried, method, further)
     least = np.min([each.score for each in tried], 0)[suspects]
     lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
     shares += _best(tried, suspects[~lost & ~biased])
     if biased.any():
         there, deeper = suspects[biased], _deeper(setting, controls, tried, suspects[biased])
-        known = np.isfinite(np.min([each.score for each in deeper], 0)[there])
-        shares += _best(deeper, there[known]) + _best(tried, there[~known])
+        told = np.isfinite(np.min([each.score for each in deeper], 0)[there])
+        shares += _best(deeper, there[told]) + _best(tried, there[~told])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
     return shares + _moved(suspects[lost], steep, setting)
 
 
-def _linear(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
-    """The surrogate is not even tried where the problem itself takes less work than a few pilots of it, which is the least that it takes too."""
-    surrogate, nothing = controls[0], controls[-1]
-    tried = [_Tried(setting, nothing, method, np.arange(len(setting.t)))]
-    is_cheap = tried[0].score <= WORTH * _pilot_work(setting, surrogate, method)
-    shares, dear = tried[0].shares(np.flatnonzero(is_cheap), CHEAP), np.flatnonzero(~is_cheap)
-    if len(dear):
-        shares += _best([_Tried(setting, surrogate, method, dear), *tried], dear)
-    return shares
+def _finer(first: "_Tried", setting: Setting, method: Linearised) -> list["_Tried"]:
+    """And again with more steps where it is for want of steps that the levels tell of a large bias."""
+    found, steps = [first], method.fewest_steps
+    while (steps := STEPS_FACTOR * steps) <= MOST_FINER and time.monotonic() < setting.deadline:
+        last = found[-1]
+        wants = last.steps_bias > SHOWS * last.stderr
+        wants &= np.isfinite(last.score) & ((last.score >= HOPELESS) | (len(found) > 1))
+        if not wants.any():
+            break
+        found.append(_Tried(setting, first.control, method.settle(steps=steps), np.flatnonzero(wants)))
+    return found
+
+
+def _itself(setting: Setting, controls: Sequence[Control], method: Linearised) -> list["_Tried"]:
+    """The problem itself, where that costs little beside a trial of the first start, and a tolerance says how much there is to do."""
+    if not setting.budget.has_tolerance or setting.gradient or len(controls) == 1:
+        return []
+    nothing, first = (_pilot_work(setting, controls[k], method) for k in (-1, 0))
+    if WORTH * nothing > first and not setting.problem.is_linear:
+        return []
+    return [_Tried(setting, controls[-1], method, np.arange(len(setting.t)))]
 
 
 def _best(tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
@@ -205,19 +229,20 @@ def _again(
     return further
 
 
-def _is_useless(setting: Setting, control: Control, method: Linearised) -> NDArray[np.bool_]:
-    """Where one replicate of first order says that much of the solution is missing."""
+def _is_useless(setting: Setting, control: Control, method: Linearised, points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where one replicate of first order says that much of the solution is missing, of these points."""
     useless = np.zeros(len(setting.t), bool)
     if setting.surrogate is None or not setting.budget.has_tolerance:
         return useless
-    for name, points in gradients(setting, control, method).items():
+    for name, here in gradients(setting, control, method).items():
+        there = np.intersect1d(here, points)
         thin = method.settle(gradient=name, steps=method.fewest_steps).thinned()[0]
-        kernel = setting.kernel(control, thin.allot(thin.counts * np.array([1, 1, 0], np.int32)), points)
-        here = np.arange(len(points))
-        for part, row in kernel.run(here, np.full(len(here), PILOT), np.full(len(here), ORDINARY)):
+        kernel = setting.kernel(control, thin.allot(thin.counts * np.array([1, 1, 0], np.int32)), there)
+        each = np.arange(len(there))
+        for part, row in kernel.run(each, np.full(len(each), PILOT), np.full(len(each), ORDINARY)):
             base, defect = np.asarray(row.surrogate[0], float), np.asarray(row.value, float)
             small = np.abs(defect) <= USELESS * np.minimum(np.abs(base), np.abs(base + defect))
-            useless[points[part]] = ~small
+            useless[there[part]] = ~small
     return useless
 
 
@@ -242,7 +267,8 @@ class _Tried:
     def __init__(self, setting: Setting, control: Control, method: AbstractEstimator, points: NDArray[np.int64]):
         self.control, self.method, self.score = control, method, np.full(len(setting.t), np.inf)
         self.name = f"{control.name}, by Picard" if isinstance(method, Picard) else control.name
-        self.bias, self.stderr = np.zeros(len(setting.t)), np.zeros(len(setting.t))
+        self.points = points
+        self.bias, self.stderr, self.steps_bias = (np.zeros(len(setting.t)) for _ in range(3))
         self.trials = [
             Trial(setting, control, method.settle(gradient=name), there)
             for name, here in gradients(setting, control, method).items()
@@ -257,6 +283,7 @@ class _Tried:
                 lost = lost | slopes_jump(setting.at(trial.points), control)
             self.score[trial.points] = np.where(np.isfinite(score) & ~lost, score, np.inf)
             self.bias[trial.points], self.stderr[trial.points] = bias, stderr
+            self.steps_bias[trial.points] = trial.run.bias
 
     def is_suspect(self) -> NDArray[np.bool_]:
         suspect = np.zeros(len(self.score), bool)
