@@ -5,7 +5,7 @@ proportion to sqrt(v_k/c_k). Operations are counted off the code and not timed, 
 
 The variance of a net falls as N^-1 to N^-3, which the small ones of a pilot do not tell. A replicate is as large as would leave the fewest
 replicates were it N^-2: if it falls slower, a few more replicates of it are nearly as good as larger ones; if faster, few paths are wasted.
-And it is no smaller than what makes its samples take as long as what every replicate takes.
+And its paths take no less than what every replicate takes: its scrambles, and the fewest samples of the dear increments.
 
 A last increment that is known to add at most b may be left out, and b added to the bias. The tolerance is then narrower by b, and the
 work less by the share of the increment: it is left out where its share of the work is larger than that of b in the tolerance, and b
@@ -50,19 +50,10 @@ def allocate(
     adds: Floats | None = None,
 ) -> Allocation:
     """For the variance of one sample of each increment (points, increments), and at most what each of them adds, if the last may be left out."""
-    fewest, most = bounds
     tiny = np.finfo(np.float32).tiny
     variance = np.maximum(np.nan_to_num(variance), tiny)
-    share, root = np.sqrt(variance / np.maximum(work, 1.0)), np.sqrt(variance * work)
     target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + tiny)
-    most_samples = np.max(share, 1) * np.sum(root, 1) / target**2  # of any increment, in all replicates
-    enough = REPLICATE * np.max(share, 1) / np.maximum(share @ work, 1.0)  # to take as long as the replicate itself
-    net = np.minimum(np.maximum(np.sqrt(most_samples * NET / FIRST), enough), np.maximum(most_samples / FIRST, 1))
-    by_tolerance, by_number = net / np.max(share, 1), SAMPLES / np.max(share[:, :2], 1)
-    scale = by_tolerance if budget.has_tolerance else by_number
-    counts = np.clip(share * np.nan_to_num(scale)[:, None], fewest, most)
-    counts = (2 ** np.round(np.log2(counts))).astype(np.int32)
-    least = np.sum(root, 1) ** 2
+    counts = _counts(budget, bounds, work, variance, target, np.full(variance.shape, True))
     left_out = np.zeros(len(value))
     if not budget.has_tolerance:
         stderr = np.sqrt(np.sum(variance / counts, 1) / (budget.replicates or REPLICATES))
@@ -76,7 +67,32 @@ def allocate(
             out = taken & (of_work > of_tolerance) & (of_tolerance <= LEFT_OUT)
             left_out += np.where(out, adds[:, k], 0)
             counts[out, k] = 0
-            least = np.where(out, (np.sqrt(least) - root[:, k]) ** 2, least)
             taken = out
-    operations = np.maximum(least / target**2, REPLICATES * np.sum(np.where(counts, fewest * work, 0), 1))
-    return Allocation(counts, target, operations, left_out)
+        counts = _counts(budget, bounds, work, variance, target, counts > 0)
+    replicates = np.sum(np.where(counts > 0, variance / np.maximum(counts, 1), 0), 1) / target**2
+    return Allocation(counts, target, np.maximum(replicates, FIRST) * (counts @ work + REPLICATE), left_out)
+
+
+def _counts(
+    budget: Budget,
+    bounds: tuple[Floats, Floats],
+    work: Floats,
+    variance: Floats,
+    target: Floats,
+    kept: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    """Of the increments that are kept."""
+    fewest, most = bounds
+    share, root = np.sqrt(kept * variance / np.maximum(work, 1.0)), np.sqrt(kept * variance * work)
+    largest = np.max(share, 1)
+    if budget.has_tolerance:
+        samples = largest * np.sum(root, 1) / target**2  # of any increment, in all replicates
+        # What a replicate takes in any case, and a net that takes as long.
+        least = REPLICATE + (kept * fewest * work)[:, 2:].sum(1)
+        enough = least * largest / np.maximum(share[:, :2] @ work[:2], 1.0)
+        net = np.minimum(np.maximum(np.sqrt(samples * NET / FIRST), enough), np.maximum(samples / FIRST, 1))
+        scale = net / largest
+    else:
+        scale = SAMPLES / np.max(share[:, :2], 1)
+    counts = np.clip(share * np.nan_to_num(scale)[:, None], fewest, most)
+    return np.where(kept, 2 ** np.round(np.log2(counts)), 0).astype(np.int32)

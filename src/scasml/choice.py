@@ -31,6 +31,8 @@ from .surrogates.terminal import DRAWS, Base, directions
 # Of the solution: a defect that is larger makes the surrogate suspect; or a deviation of its samples, if they have so many operations before them that
 # other programs are worth compiling. A network fitted at few points may have a small defect and a residual of many times that, of either sign.
 SUSPECT, ROUGH, MUCH = 0.1, 0.01, 2e9
+# So many operations make anything suspect.
+VERY_MUCH = 1e10
 # Of the solution: what is missing of it where a surrogate is not tried before what costs less.
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
@@ -294,6 +296,7 @@ class _Tried:
             with np.errstate(invalid="ignore"):
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
                 small &= (deviation <= ROUGH * np.abs(run.value)) | (trial.allocation.work < MUCH)
+                small &= trial.allocation.work < VERY_MUCH
             suspect[trial.points] = ~(small & np.isfinite(self.score[trial.points]))
         return suspect
 

@@ -35,6 +35,8 @@ from .means import mean_of_others
 STEPS = 2
 # Paths side by side: of g and F, and of R.
 TILE, FEW = 32, 4
+# A path inside R takes so much longer than one of a tile: there are only a few of them side by side.
+ALONE = 3.0
 # Of so many paths of g and of F(t, x, 0, 0) one of R, which holds many inside.
 SHARE = 64
 
@@ -109,7 +111,7 @@ class Linearised(AbstractEstimator):
             along += (paths.steps + 1) * _of_tilt(law)
         terminal, source = (along + of for of in of_law(law))
         once, inside = REVERSE if gradient else 1.0, REVERSE if law.uses_z else 1.0
-        remainder = once * along + self.remainder * inside * (terminal + source)
+        remainder = once * along + self.remainder * ALONE * inside * (terminal + source)
         return np.array([once * terminal, once * source, remainder])
 
     def vary(self, law: AbstractLaw, version: Array) -> Self:
