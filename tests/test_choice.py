@@ -1,7 +1,9 @@
 """method="auto": what it starts from, how many paths it takes, that it says so, and that it is the same in every run and company."""
 
 import functools
+from types import SimpleNamespace
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -217,3 +219,54 @@ class TestKinks:
         got = scasml.correct(problem, None, 0.0, problem.x0, rtol=5e-4, with_gradient=False)
         assert abs(got.value - 21.1714) < SIGMAS * np.hypot(got.stderr, 0.0005) + 2 * got.bias
         assert got.status == "converged"
+
+
+class Dear(eqx.Module):
+    """As exact as `good`, and a hundred times as much to evaluate."""
+
+    def __call__(self, t, x):
+        waves = jnp.sin(jnp.arange(1.0, 2000.0) * jnp.sum(x)[None])
+        return good(t, x) + 1e-9 * jnp.sum(waves)
+
+
+def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
+    """At a loose tolerance it takes less work than a few pilots of the surrogate, which is not even looked at."""
+    tried, init = [], choice._Tried.__init__
+
+    def note(self, setting, control, method, points):
+        tried.append((control.name, len(points)))
+        init(self, setting, control, method, points)
+
+    monkeypatch.setattr(choice._Tried, "__init__", note)
+    monkeypatch.setattr(choice, "_is_useless", lambda setting, *_: np.zeros(len(setting.t), bool))
+    got = scasml.correct(PROBLEM, Dear(), T, X, rtol=0.2, with_gradient=False, safe=False)
+    assert {each.control for each in got.choices} == {"nothing"}
+    assert tried == [("nothing", 3), ("the surrogate", 0)]
+    assert all(each.reason == choice.CHEAP for each in got.choices)
+    assert right(got).all()
+
+
+class TestMoreSteps:
+    """A pilot is run again with more steps where want of them is what the levels tell a large bias by: of three points the second."""
+
+    class Tried:
+        def __init__(self, setting, control, method, points):
+            self.control, self.method, self.points = control, method, points
+            steps = 2 if method.steps == "auto" else method.steps
+            self.stderr = np.full(3, 1.0)
+            self.score = np.array([1.0, choice.HOPELESS if steps < 8 else 1.0, choice.HOPELESS])
+            self.steps_bias = np.array([10.0, 16 / steps, 0.0])
+
+    def finer(self, monkeypatch, deadline=np.inf):
+        monkeypatch.setattr(choice, "_Tried", self.Tried)
+        setting = SimpleNamespace(deadline=deadline)
+        first = self.Tried(setting, "control", Linearised(), np.arange(3))
+        return choice._finer(first, setting, Linearised())
+
+    def test_until_their_bias_does_not_show(self, monkeypatch):
+        got = self.finer(monkeypatch)
+        assert [each.method.steps for each in got] == ["auto", 8, 32, 128]
+        assert got[1].points.tolist() == [1]
+
+    def test_not_after_the_deadline(self, monkeypatch):
+        assert len(self.finer(monkeypatch, deadline=0.0)) == 1

@@ -59,6 +59,7 @@ class Control:
     name: str
     law: AbstractLaw
     model: AbstractSurrogate | None
+    doubt: float = 1.0  # how many times larger the bias of the levels may be than they tell
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Trial:
             noise = np.sqrt(run.variance / run.replicates)
             # Of the levels; so few replicates may see too little of the last.
             last = np.arange(noise.shape[1]) == noise.shape[1] - 1
-            self.bias = thin.bias(law, np.abs(run.increments) + noise * last, run.sizes)
+            self.bias = control.doubt * thin.bias(law, np.abs(run.increments) + noise * last, run.sizes)
             # The slope of an increment is not weighed against anything, so with gradients every one is taken; and behind a kink
             # there may be more than so few samples see.
             if not setting.gradient and not may_have_kinks(law):

@@ -96,6 +96,7 @@ class Tally:
     def biases(self) -> dict[str, Floats]:
         """Of the levels not taken, of noise inside F, and of the steps."""
         levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
+        levels = self.share.control.doubt * levels
         levels = np.where(self._is_lost(levels), np.nan, levels)
         levels = levels + self.share.left_out
         return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
@@ -107,6 +108,7 @@ class Tally:
         method, law = self.share.estimator, self.kernel.law
         sizes = np.broadcast_to(self.sizes.mean[:, None], (*self.gradient.mean.shape, len(self.share.estimator.names)))
         levels = method.bias(law, np.moveaxis(self.gradient_increments.mean, 1, -1), sizes)
+        levels = self.share.control.doubt * levels
         levels = np.where(self._is_lost(levels[:, 0])[:, None], np.nan, levels)
         return levels + _noise_inside(self._last_slope) + self.share.gradient_bias
 
