@@ -1,5 +1,7 @@
 """The error bars hold, and a correction is never worse than its surrogate: the tables of `scasml bench`, asserted."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ import never_worse
 import scasml
 from cases import cases
 from helpers import SIGMAS
-from scasml import Linearised
+from scasml import Linearised, problems
 
 pytestmark = pytest.mark.slow
 BY_NAME = {case.name: case for case in cases()}
@@ -82,3 +84,22 @@ def test_to_a_ten_thousandth(name):
     got = scasml.correct(case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False)
     assert (got.status == "converged").all()
     assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)
+
+
+def test_a_plane_of_its_own_covers():
+    """Steep F, a surrogate off by 30 %: `auto` often starts from the tangent plane of its own estimate, whose levels tell half of its bias.
+
+    Of 40 intervals at most 9 miss. At one in ten, which it is here, 0.5 % of runs would fail; stated as the levels tell it, 22 of 60 missed. Fixed seeds.
+    """
+    problem = problems.burgers(2, problems.BURGERS_PAPER)
+    exact = lambda t, x: jax.nn.sigmoid(jax.scipy.special.logit(problem.terminal(x)) - (problem.horizon - t))
+    spoiled = lambda t, x: exact(t, x) * (1 + 0.3 * jnp.sin(jnp.sum(x) / np.sqrt(2) + 2 * t + 0.5))
+    x = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 2)).astype(np.float32)[2]
+    missed, starts = 0, set()
+    for seed in range(40):
+        got = scasml.correct(problem, spoiled, 0.0, x, rtol=5e-3, with_gradient=False, safe=False, seed=seed)
+        low, high = got.interval(0.95)
+        missed += not low <= problem.exact(0.0, x) <= high
+        starts |= {each.control for each in got.choices}
+    assert "its own first estimate" in starts
+    assert missed <= 9
