@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
+from accuracy import Run
 from scasml import Linearised, problems, surrogates
 from scasml.defect import Defect
 from scasml.engine import Kernel, surrogate_at
@@ -62,11 +63,9 @@ def deviation(problem: scasml.Problem, surrogate: Any, t: Any, x: Any) -> Any:
     model, law = wrap(surrogate, problem), cast(problem, KIND)
     method = Linearised(2, PATHS, 0, gradient="pathwise")
     kernel = Kernel(Defect(law, model, None), method, t, x, seed=0, gradient=False, surrogate=model)
-    point, replicate = np.tile(np.arange(len(t)), REPLICATES), np.repeat(np.arange(REPLICATES), len(t))
-    values = np.zeros((REPLICATES, len(t)))
-    for part, row in kernel.run(point, replicate, np.zeros(len(point), np.int64)):
-        values[replicate[part], point[part]] = row.value
-    return values.std(0, ddof=1)
+    run = Run(kernel, [])
+    run.add(REPLICATES)
+    return np.std(run.values, 0, ddof=1)
 
 
 def gain(problem: scasml.Problem, surrogate: Any, count: int = STATES) -> Gain:

@@ -7,9 +7,11 @@ import pytest
 
 import scasml
 from helpers import SIGMAS, manufactured
-from scasml import Picard, Problem
+from scasml import Defect, Linearised, Picard, Problem
 from scasml.allocation import LEFT_OUT, REPLICATE, allocate
 from scasml.budget import Budget
+from scasml.engine import Kernel
+from scasml.surrogate import wrap
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -167,3 +169,19 @@ def test_a_level_left_out_raises_no_alarm():
     """Of the differences that telescope, the one that it would take off is not reported."""
     method = Picard(3, 4).allot(np.array([64, 64, 16, 0], np.int32))
     assert np.all(replicate(method).telescoping == 0)
+
+
+def test_every_point_has_its_own_numbers():
+    """One kernel for points with different ones gives what each of them has alone, bit for bit."""
+    each = np.array([[32, 64, 2], [64, 32, 0], [128, 32, 2]], np.int32)
+    law, method = Defect(PROBLEM, wrap(good, PROBLEM)), Linearised(2, gradient="pathwise")
+
+    def values(counts, rows):
+        kernel = Kernel(law, method.allot(counts), T[rows], X[rows], seed=0, gradient=False)
+        point = np.arange(len(T[rows]))
+        return np.concatenate([row.value for _, row in kernel.run(point, 7 + 0 * point, 0 * point)])
+
+    together = values(each, slice(None))
+    alone = [values(each[i], slice(i, i + 1))[0] for i in range(3)]
+    assert together.tolist() == alone
+    assert together.tolist() != values(each[0], slice(None)).tolist()
