@@ -4,6 +4,7 @@
 `scasml bench accuracy FILE [POINTS]` does so for a saved surrogate, at the points of a file or at random ones of its problem.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from scasml.sampling import SAMPLINGS
 from scasml.surrogate import wrap
 from surrogates import queries
 
-POINTS = 24
+# The cheaper the more, so that a call is not all Python: up to so many dimensions so many.
+POINTS = {10: 96, 20: 24, 1000: 8}
 # CPU seconds for one method, without compilation; and replicates, at least and at most.
 SECONDS, FEWEST, MOST = 3.0, 4, 256
 PAPER = "Picard n=2 M=10 as published"
@@ -32,9 +34,9 @@ ROUNDS = 4
 SIZES = (32, 128, 512, 2048)
 # Paths of a replicate that is not to be good but quick.
 FEW = 4
-# Calls as a user makes them are asked for the error of the surrogate over so much, and at most so much; in so many rounds; and the others get
-# so many times what `auto` takes, in seconds; before that a call that compiles, of so many seconds at most.
-TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 2, 3, 30.0
+# Calls as a user makes them are asked for the error of the surrogate over so much, and at most so much; with so many seeds, each call once to compile and once
+# for its time; and the others get so many times what `auto` takes, in seconds; to compile, so many seconds at most.
+TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 3, 3, 30.0
 
 
 def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> dict[str, list[Any]]:
@@ -171,9 +173,13 @@ class Table(NamedTuple):
         return "\n".join(rows)
 
 
+def points_of(problem: scasml.Problem) -> int:
+    return next(count for dim, count in POINTS.items() if problem.dim <= dim)
+
+
 def measure(pair: Pair, samplings: tuple[str, ...] = SAMPLINGS) -> Table:
     problem, kind = pair.problem, np.dtype(np.float32)
-    t, x = pair.points or queries(problem, None, POINTS)
+    t, x = pair.points or queries(problem, None, points_of(problem))
     t, x = (0.9 * t if pair.points is None else t).astype(kind), x.astype(kind)
     with precision(kind):
         model = wrap(cast(pair.surrogate, kind), problem)
@@ -217,16 +223,16 @@ def _calls(pair: Pair, t: Any, x: Any, exact: Any, size: float, rtol: float) -> 
         "Linearised()": (linear, model),
         "Linearised(samples=1024)": (sized(1024), model),
         "Linearised() from nothing": (linear, None),
+        "Linearised(samples=1024) from nothing": (sized(1024), None),
     }
     calls = [Call(name, method, start, rtol) for name, (method, start) in made.items()]
     total = np.zeros((CALLS, len(calls), 2))
-    for call in (calls[0], *calls):
-        call.run(pair, t, x, exact, 0, None if call is calls[0] else COMPILES)
-    patience = PATIENCE * calls[0].seconds * len(t)
     for k in range(CALLS):
         for i, call in enumerate(calls):
-            if call.met or k == 0:
-                call.run(pair, t, x, exact, 1 + k, None if call is calls[0] else patience)
+            run = functools.partial(call.run, pair, t, x, exact, k)
+            if call.met:
+                run(None if i == 0 else COMPILES)  # what this seed takes
+                run(None if i == 0 else PATIENCE * total[k, 0, 0] * len(t))
             total[k, i] = call.seconds, call.error / size
     for call, (seconds, error) in zip(calls, total.mean(0), strict=True):
         call.seconds, call.error = float(seconds), float(error)

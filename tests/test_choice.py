@@ -241,7 +241,7 @@ def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
     monkeypatch.setattr(choice, "_is_useless", lambda setting, *_: np.zeros(len(setting.t), bool))
     got = scasml.correct(PROBLEM, Dear(), T, X, rtol=0.2, with_gradient=False, safe=False)
     assert {each.control for each in got.choices} == {"nothing"}
-    assert tried == [("nothing", 3), ("the surrogate", 0)]
+    assert tried == [("nothing", 3)]
     assert all(each.reason == choice.CHEAP for each in got.choices)
     assert right(got).all()
 

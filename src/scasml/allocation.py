@@ -4,7 +4,7 @@ For increments of variance v_k and of c_k operations a sample, an error bar of o
 proportion to sqrt(v_k/c_k). Operations are counted off the code and not timed, so the numbers are the same in every run.
 
 The variance of a net falls as N^-1 to N^-3, which the small ones of a pilot do not tell. A replicate is as large as would leave the fewest
-replicates were it N^-2: if it falls slower, a few more replicates of it are nearly as good as larger ones; if faster, few paths are wasted.
+replicates were it N^-2.5: if it falls slower, a few more replicates of it are nearly as good as larger ones; if faster, few paths are wasted.
 And its paths take no less than what every replicate takes: its scrambles, and the fewest samples of the dear increments.
 
 A last increment that is known to add at most b may be left out, and b added to the bias. The tolerance is then narrower by b, and the
@@ -22,8 +22,10 @@ from .statistics import Floats
 
 # Replicates that are counted on, and how large a net of the pilot is.
 REPLICATES, NET = 32, 32
-# Operations of a replicate, whatever its samples: its scrambles, and a score of calls inside XLA.
-REPLICATE = 3e5
+# By which power of their size the variance of nets is thought to fall.
+RATE = 2.5
+# Operations of a replicate, whatever its samples: its scrambles, and a hundred calls inside XLA (20 us in 10 dimensions, 90 in 100).
+REPLICATE = 5e5
 # Samples of a replicate where no tolerance says.
 SAMPLES = 128
 # Of the value: no error bar is smaller in float32.
@@ -90,7 +92,7 @@ def _counts(
         # What a replicate takes in any case, and a net that takes as long.
         least = REPLICATE + (kept * fewest * work)[:, 2:].sum(1)
         enough = least * largest / np.maximum(share[:, :2] @ work[:2], 1.0)
-        net = np.minimum(np.maximum(np.sqrt(samples * NET / FIRST), enough), np.maximum(samples / FIRST, 1))
+        net = np.minimum(np.maximum(NET * (samples / (NET * FIRST)) ** (1 / RATE), enough), np.maximum(samples / FIRST, 1))
         scale = net / largest
     else:
         scale = SAMPLES / np.max(share[:, :2], 1)

@@ -6,6 +6,7 @@ much to do, the surrogate may be worse than none, and other things to start from
 is taken. After the deadline nothing more is tried.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,21 +23,37 @@ from .defect import Defect
 from .estimators import AbstractEstimator, Linearised, Picard
 from .estimators.base import ORDINARY
 from .generator import Hutchinson
-from .plan import PILOT, STEPS_FACTOR, Control, Pilot, Setting, Share, Trial, check, gradients, pilot, plan, slopes_jump
+from .plan import (
+    PILOT,
+    STEPS_FACTOR,
+    SURE,
+    Control,
+    Pilot,
+    Setting,
+    Share,
+    Trial,
+    check,
+    gradients,
+    pilot,
+    plan,
+    slopes_jump,
+    times_more_steps,
+)
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
+from .structure import once_per_structure
 from .surrogate import AbstractSurrogate, wrap
 from .surrogates.terminal import DRAWS, Base, directions
 
-# Of the solution: a defect that is larger makes the surrogate suspect; or a deviation of its samples, if they have so many operations before them that
-# other programs are worth compiling. A network fitted at few points may have a small defect and a residual of many times that, of either sign.
-SUSPECT, ROUGH, MUCH = 0.1, 0.01, 2e9
-# So many operations make anything suspect.
-VERY_MUCH = 1e10
+# Of the solution: a defect that is larger makes the surrogate suspect; and so do so many operations before it that other programs are worth compiling:
+# a network fitted at few points may have a small defect and a residual of many times that, of either sign.
+SUSPECT, MUCH = 0.1, 2e9
 # Of the solution: what is missing of it where a surrogate is not tried before what costs less.
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
 WORTH = 4.0
+# The problem itself is taken at once where it takes so many pilots of the surrogate: four is the least that a correction takes, and nets do better than is counted on.
+AT_ONCE = 8.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # A plane leaves out the curvature of the solution, which paths see more of than the levels tell: its bias was up to twice what they did.
@@ -106,49 +123,90 @@ def _picard(levels: int) -> Picard:
 
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
+    """The problem itself where that is all, else the surrogate where that will do, else whatever takes the least work."""
     check(setting, controls[0], method)
-    everywhere = np.arange(len(setting.t))
     tried = _itself(setting, controls, method)
-    is_done = np.zeros(len(everywhere), bool)
+    is_done = np.zeros(len(setting.t), bool)
     for itself in tried:
-        is_done = itself.score <= WORTH * _pilot_work(setting, controls[0], method)
-    shares = [share for itself in tried for share in itself.shares(everywhere[is_done], CHEAP)]
-    is_useless = _is_useless(setting, controls[0], method, everywhere[~is_done])
-    first = _finer(_Tried(setting, controls[0], method, everywhere[~is_done & ~is_useless]), setting, method)
+        is_done = itself.score <= AT_ONCE * _pilot_work(setting, controls[0], method)
+    shares = [share for itself in tried for share in itself.shares(np.flatnonzero(is_done), CHEAP)]
+    if is_done.all():
+        return shares
+    served, tried, suspects = _surrogate_first(setting, controls, method, tried, np.flatnonzero(~is_done))
+    return shares + served + (_least_work(setting, controls, method, tried, suspects) if len(suspects) else [])
+
+
+def _surrogate_first(
+    setting: Setting,
+    controls: Sequence[Control],
+    method: Linearised,
+    tried: Sequence["_Tried"],
+    points: NDArray[np.int64],
+) -> tuple[list[Share], list["_Tried"], NDArray[np.int64]]:
+    """Those of these points that the first of the controls serves; all that was tried; and the points at which it is suspect, or beaten."""
+    everywhere = np.arange(len(setting.t))
+    is_useless = _is_useless(setting, controls[0], method, points)
+    first = _finer(_Tried(setting, controls[0], method, points[~is_useless[points]]), setting, method)
+    _distrust([*first, *tried])
     newest = np.max([k * np.isin(everywhere, each.points) for k, each in enumerate(first)], 0)
     score, seems_bad = (np.choose(newest, a) for a in zip(*((f.score, f.is_suspect()) for f in first), strict=True))
-    is_beaten = np.min([score, *(itself.score for itself in tried)], 0) < score
-    is_suspect = ~is_done & (is_useless | is_beaten | seems_bad)
+    is_beaten = np.min([score, *(each.score for each in tried)], 0) < score
+    is_suspect = is_useless | is_beaten | seems_bad
     sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
-    for k, each in enumerate(first):
-        shares += each.shares(everywhere[~is_done & ~is_suspect & (newest == k)], sure)
-    if not is_suspect.any():
-        return shares
-    known = {controls[0].name: ~is_useless, **{each.name: everywhere >= 0 for each in tried}}
-    tried = [*first, *tried]
+    shares = [
+        share
+        for k, each in enumerate(first)
+        for share in each.shares(points[~is_suspect[points] & (newest[points] == k)], sure)
+    ]
+    return shares, [*first, *tried], points[is_suspect[points]]
+
+
+def _least_work(
+    setting: Setting,
+    controls: Sequence[Control],
+    method: Linearised,
+    tried: list["_Tried"],
+    points: NDArray[np.int64],
+) -> list[Share]:
+    """By whatever takes the least work at these points: the controls that were not tried, in the order of what their pilots cost; then its own
+    estimates; then Picard."""
     for other in sorted(controls, key=lambda control: _pilot_work(setting, control, method)):
         # Another pilot where it is a small part of what there is to do.
         least, dear = np.min([each.score for each in tried], 0), WORTH * _pilot_work(setting, other, method)
-        there = everywhere[is_suspect & ~known.get(other.name, everywhere < 0) & (least > dear)]
+        known = [each.points for each in tried if each.control is other]
+        there = np.setdiff1d(points[least[points] > dear], np.concatenate([*known, np.zeros(0, int)]))
         if len(there) and (other is controls[0] or time.monotonic() < setting.deadline):
             tried.append(_Tried(setting, other, method, there))
-    suspects = everywhere[is_suspect]
-    older, further = 0, suspects
+    _distrust(tried)
+    older, further = 0, points
     for _ in range(ROUNDS):
         # From the second round on, where the last one paid.
         best = np.argmin([each.score for each in tried], 0)
         further = further[best[further] >= older]
         older = len(tried)
         tried += _again(setting, tried, method, further)
-    least = np.min([each.score for each in tried], 0)[suspects]
+    least = np.min([each.score for each in tried], 0)[points]
     lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
-    shares += _best(tried, suspects[~lost & ~biased])
+    shares = _best(tried, points[~lost & ~biased])
     if biased.any():
-        there, deeper = suspects[biased], _deeper(setting, controls, tried, suspects[biased])
+        there, deeper = points[biased], _deeper(setting, controls, tried, points[biased])
         told = np.isfinite(np.min([each.score for each in deeper], 0)[there])
         shares += _best(deeper, there[told]) + _best(tried, there[~told])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
-    return shares + _moved(suspects[lost], steep, setting)
+    return shares + _moved(points[lost], steep, setting)
+
+
+def _distrust(tried: Sequence["_Tried"]) -> None:
+    """Of two starts whose estimates contradict each other the nearer one is believed: what is left of F is larger about the other, and a few samples
+    of it may miss most of it."""
+    for one, other in itertools.combinations(tried, 2):
+        if one.control is other.control:
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(one.value - other.value) - one.bias - other.bias - one.steps_bias - other.steps_bias
+            contradict = apart > SURE * np.hypot(one.noise, other.noise)
+        for this, that in ((one, other), (other, one)):
+            this.score[contradict & (this.distance > that.distance)] = np.inf
 
 
 def _finer(first: "_Tried", setting: Setting, method: Linearised) -> list["_Tried"]:
@@ -251,8 +309,14 @@ def _is_useless(setting: Setting, control: Control, method: Linearised, points: 
 
 def _pilot_work(setting: Setting, control: Control, method: Linearised) -> float:
     """At one point, in operations."""
+    return setting.pilots * _thinned_work(method, control.law, setting.gradient)
+
+
+@once_per_structure
+def _thinned_work(method: Linearised, law: AbstractLaw, gradient: bool) -> float:
+    """Of one replicate of a pilot."""
     thin = method.settle(steps=method.fewest_steps).thinned()[0]
-    return setting.pilots * float(thin.counts @ thin.work(control.law, setting.gradient))
+    return float(thin.counts @ thin.work(law, gradient))
 
 
 def _reason(tried: Sequence["_Tried"], k: int) -> str:
@@ -272,6 +336,8 @@ class _Tried:
         self.name = f"{control.name}, by Picard" if isinstance(method, Picard) else control.name
         self.points = points
         self.bias, self.stderr, self.steps_bias = (np.zeros(len(setting.t)) for _ in range(3))
+        # The estimate of u, and how far it is from what was started from.
+        self.value, self.noise, self.distance = (np.full(len(setting.t), np.nan) for _ in range(3))
         self.trials = [
             Trial(setting, control, method.settle(gradient=name), there)
             for name, here in gradients(setting, control, method).items()
@@ -279,6 +345,9 @@ class _Tried:
         ]
         for trial in self.trials:
             bias, (_, stderr, work, _) = np.nan_to_num(trial.bias), trial.allocation
+            # Of as many steps as it would come to.
+            if method.steps == "auto" and method.discretises(control.law):
+                work = work * times_more_steps(trial.run.bias, stderr, method.order(control.law))
             # Where the bias is larger than the error bar that is aimed at, it alone decides.
             score = np.where(bias > stderr, HOPELESS * bias / stderr, work * (1 + (2 * bias / stderr) ** 2))
             lost = trial.is_lost
@@ -287,17 +356,17 @@ class _Tried:
             self.score[trial.points] = np.where(np.isfinite(score) & ~lost, score, np.inf)
             self.bias[trial.points], self.stderr[trial.points] = bias, stderr
             self.steps_bias[trial.points] = trial.run.bias
+            self.value[trial.points], self.distance[trial.points] = trial.run.value, np.abs(trial.run.defect)
+            self.noise[trial.points] = np.sqrt(np.sum(trial.run.variance, 1) / trial.run.replicates)
 
     def is_suspect(self) -> NDArray[np.bool_]:
         suspect = np.zeros(len(self.score), bool)
         for trial in self.trials:
             run = trial.run
             noise = 2 * np.sqrt(np.sum(run.variance, 1) / run.replicates)
-            deviation = np.sqrt(np.sum(run.variance * trial.thin.counts, 1))
             with np.errstate(invalid="ignore"):
                 small = np.abs(run.defect) + noise <= SUSPECT * np.abs(run.value)
-                small &= (deviation <= ROUGH * np.abs(run.value)) | (trial.allocation.work < MUCH)
-                small &= trial.allocation.work < VERY_MUCH
+                small &= trial.allocation.work < MUCH
             suspect[trial.points] = ~(small & np.isfinite(self.score[trial.points]))
         return suspect
 

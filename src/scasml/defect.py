@@ -17,7 +17,8 @@ from jaxtyping import Array, PRNGKeyArray
 from .coefficients import diffuse_transposed
 from .generator import Generator, Hutchinson
 from .paths import AbstractDynamics
-from .problem import AbstractLaw, Solution
+from .problem import AbstractLaw, Problem, Solution
+from .structure import is_same
 from .surrogate import AbstractSurrogate, wrap
 
 
@@ -30,6 +31,7 @@ class Defect(AbstractLaw):
     dynamics: AbstractDynamics
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
+    ends_in_nothing: bool = eqx.field(static=True)
 
     def __init__(self, law: AbstractLaw, surrogate: Any, hutchinson: Hutchinson | None = None):
         self.law, self.surrogate = law, wrap(surrogate, law)
@@ -37,6 +39,7 @@ class Defect(AbstractLaw):
         self.dim, self.horizon = law.dim, law.horizon
         self.dynamics = law.dynamics
         self.uses_u, self.uses_z = law.uses_u, law.uses_z
+        self.ends_in_nothing = isinstance(law, Problem) and is_same(self.surrogate.ends_in, law.terminal_fn)
 
     def terminal(self, x: Array) -> Array:
         return self.law.terminal(x) - self.surrogate(jnp.asarray(self.horizon, x.dtype), x)

@@ -26,11 +26,12 @@ class Linearisation(AbstractLaw):
     dynamics: AbstractDynamics  # without the tilt
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
+    ends_in_nothing: bool = eqx.field(static=True)
 
     def __init__(self, law: AbstractLaw):
         self.law, self.dynamics = law, law.dynamics
         self.dim, self.horizon = law.dim, law.horizon
-        self.uses_u, self.uses_z = law.uses_u, law.uses_z
+        self.uses_u, self.uses_z, self.ends_in_nothing = law.uses_u, law.uses_z, law.ends_in_nothing
 
     def terminal(self, x: Array) -> Array:
         return self.law.terminal(x)

@@ -38,13 +38,14 @@ from .roughness import (
 )
 from .statistics import Floats
 from .steepness import steepness
+from .structure import once_per_structure
 from .surrogate import AbstractSurrogate
 
 # Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
 PILOT = 2**31
 PILOT_REPLICATES, PILOT_SHARE = 4, 8  # at least so many, and one for so many ordinary ones
 # Powers of four: points that differ a little then still share a kernel.
-STEPS_FACTOR, MOST_STEPS = 4, 1024
+STEPS_FACTOR, MOST_STEPS, MOST_LEAPS = 4, 1024, 5
 # Of the paths that only look where paths go.
 PROBE_STEPS = 16
 PROBES = 64
@@ -158,7 +159,9 @@ class Trial:
             if not setting.gradient and not may_have_kinks(law):
                 adds = np.abs(run.increments) + SURE * noise + self.bias[:, None]
                 adds[self.is_lost] = np.nan
-        self.work, variance = thin.work(law, setting.gradient), run.variance * thin.counts
+        # The posterior mean of a variance that so few replicates tell, under Jeffreys' prior: too small a guess costs more than too large a one.
+        unsure = (run.replicates - 1) / (run.replicates - 3)
+        self.work, variance = _work(thin, law, setting.gradient), unsure * run.variance * thin.counts
         self.allocation: Allocation = allocate(setting.budget, thin.bounds, self.work, run.value, variance, adds)
 
     def shares(self, points: NDArray[np.int64]) -> list[Share]:
@@ -175,10 +178,15 @@ class Trial:
 
     def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
         """With what is left out, and the work, of paths of as many steps as they came to."""
-        more = np.sum(share.estimator.work(self.control.law, self.setting.gradient)) / np.sum(self.work)
+        more = np.sum(_work(share.estimator, self.control.law, self.setting.gradient)) / np.sum(self.work)
         count = share.estimator.steps
         thin = self.thin if count == "auto" else self.thin.settle(steps=count)
         return replace(share, left_out=left_out, work=float(more * np.sum(work)), thin=thin)
+
+
+@once_per_structure
+def _work(estimator: AbstractEstimator, law: AbstractLaw, gradient: bool) -> Floats:
+    return estimator.work(law, gradient)
 
 
 def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
@@ -304,17 +312,25 @@ def steps(
         settled = estimator.settle(steps=count).at(rows)
         run = pilot(setting, control, settled, points[rows]) if first is None else first
         first = None
-        excess = run.bias / (0.5 * run.expected_stderr(setting.budget, settled))
-        enough = ~(excess > 1) | (count >= MOST_STEPS) | (asked != "auto")  # a NaN will not mend by more steps
+        times = times_more_steps(run.bias, run.expected_stderr(setting.budget, settled), settled.order(control.law))
+        enough = (times == 1) | (count >= MOST_STEPS) | (asked != "auto")
         enough |= time.monotonic() > setting.deadline
         bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
         shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias, run.replicates))
-        # The bias falls at least as 1/steps: go where it should be small enough, and look again.
-        for row, times in zip(rows[~enough], excess[~enough], strict=True):
-            leaps = max(1, int(np.ceil(np.log(times) / np.log(STEPS_FACTOR) / settled.order(control.law))))
-            to = min(count * STEPS_FACTOR**leaps, MOST_STEPS)
+        # Go where it should be small enough, and look again.
+        for row, more in zip(rows[~enough], times[~enough], strict=True):
+            to = min(count * int(more), MOST_STEPS)
             waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), row)
     return [share for share in shares if len(share.points)]
+
+
+def times_more_steps(bias: Floats, stderr: Floats, order: int) -> NDArray[np.int64]:
+    """How many times more bring this bias of the steps below half of that standard error."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = bias / (0.5 * stderr)
+        leaps = np.ceil(np.log(excess) / np.log(STEPS_FACTOR) / order)
+    # A NaN will not mend by more steps.
+    return np.where(excess > 1, STEPS_FACTOR ** np.clip(np.nan_to_num(leaps), 1, MOST_LEAPS).astype(np.int64), 1)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class AbstractLaw(eqx.Module):
     dynamics: eqx.AbstractVar[AbstractDynamics]
     uses_u: eqx.AbstractVar[bool]
     uses_z: eqx.AbstractVar[bool]
+    ends_in_nothing: eqx.AbstractVar[bool]  # g is 0 everywhere, by construction: no path need go there
 
     @abc.abstractmethod
     def terminal(self, x: Array) -> Array:
@@ -123,6 +124,7 @@ class Problem(AbstractLaw):
     terminal_fn: Terminal
     uses_u: bool = eqx.field(static=True)
     uses_z: bool = eqx.field(static=True)
+    ends_in_nothing: bool = eqx.field(static=True)
     name: str = eqx.field(static=True)
     reference: Reference | None = eqx.field(static=True)
     x0: NDArray[Any]
@@ -177,7 +179,7 @@ class Problem(AbstractLaw):
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
         vector = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
         check_scalar_function("terminal", "terminal(x)", terminal, vector)
-        self.uses_u, self.uses_z = False, False
+        self.uses_u, self.uses_z, self.ends_in_nothing = False, False, False
         if nonlinearity is not None:
             inputs = (scalar, vector, scalar, vector)
             check_scalar_function("nonlinearity", "nonlinearity(t, x, u, z)", nonlinearity, *inputs)

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 T = TypeVar("T")
 REMEMBERED = 512
@@ -35,6 +36,35 @@ def once_per_structure(function: Callable[..., T]) -> Callable[..., T]:
         return results[key]
 
     return remembered
+
+
+def apart(yes: Any, function: Callable[..., T]) -> Callable[..., T]:
+    """The same function in a conditional that holds, which the compiler does not know.
+
+    XLA else fuses what is cheap into everything that uses it, and counts random numbers as cheap: they are made again for every use. It drops the barriers of
+    `jax.lax.optimization_barrier` before it comes to that, and `yes` must not be batched, or there is no conditional.
+    """
+
+    def either(*args: Any) -> T:
+        nothing = lambda *args: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(function, *args))
+        return jax.lax.cond(yes, function, nothing, *args)
+
+    return either
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two functions are one, or modules of one structure with equal numbers; not where those are traced, and cannot be told."""
+    leaves, trees = zip(*(jax.tree.flatten(each) for each in (one, other)), strict=True)
+    if trees[0] != trees[1]:
+        return False
+    return all(a is b or _is_equal(a, b) for a, b in zip(*leaves, strict=True))
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tracer) or isinstance(b, Tracer):
+        return False
+    same = np.asarray(a == b) if np.shape(a) == np.shape(b) else np.zeros((), bool)
+    return bool(same.all())
 
 
 class ByIdentity:

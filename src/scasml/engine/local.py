@@ -210,24 +210,30 @@ class Kernel:
         at, total = 0, len(point)
         submit = lambda part: self._pool.submit(self._call, point[part], replicate[part], version[part])
         if not self._workers and total:
-            # The first call compiles; others would only wait for it.
+            # The first call compiles, unless that was done before; others would only wait for it.
             at = min(self._size, CAPACITY, total)
-            yield slice(0, at), submit(slice(0, at)).result()[0]
+            first, seconds = submit(slice(0, at)).result()
+            self._resize(at, seconds)
+            yield slice(0, at), first
             self._workers = 1 if _calls_lapack(self.law) else _cores()
         while at < total:
             began, jobs = time.perf_counter(), []
+            size = min(self._size, CAPACITY, -(-(total - at) // self._workers))
             for _ in range(self._workers):
-                start, at = at, min(at + min(self._size, CAPACITY), total)
+                start, at = at, min(at + size, total)
                 if at > start:
                     jobs.append((slice(start, at), submit(slice(start, at))))
             for part, job in jobs:
                 out, seconds = job.result()
-                rows = part.stop - part.start
-                if self._chunk is None:
-                    self._size = max(1, min(CAPACITY, round(rows * ROUND_SECONDS / max(seconds, 1e-6))))
+                self._resize(part.stop - part.start, seconds)
                 yield part, out
             self.rows += sum(part.stop - part.start for part, _ in jobs)
             self.seconds += time.perf_counter() - began
+
+    def _resize(self, rows: int, seconds: float) -> None:
+        """After so many rows in so many seconds."""
+        if self._chunk is None:
+            self._size = max(1, min(CAPACITY, round(rows * ROUND_SECONDS / max(seconds, 1e-6))))
 
     def _call(
         self, point: NDArray[np.int64], replicate: NDArray[np.int64], version: NDArray[np.int64]

@@ -26,7 +26,7 @@ from ..paths import AbstractPathLaw, Jump, Stepped, Tilted
 from ..problem import AbstractLaw, Solution
 from ..roughness import may_have_kinks
 from ..sampling import SAMPLINGS, Draw, Sampling, check_samples, design
-from ..structure import once_per_structure
+from ..structure import apart, once_per_structure
 from ..times import FullHistory
 from .base import HALF_THE_STEPS, AbstractEstimator, Evaluations, Floats, Replicate, even, jackknifed
 from .means import mean_of_others
@@ -106,13 +106,16 @@ class Linearised(AbstractEstimator):
 
     def work(self, law: AbstractLaw, gradient: bool) -> Floats:
         paths = self.paths(law)
-        along = paths.steps * NUMBER * law.dim
+        drawn, along = paths.steps * NUMBER * law.dim, 0.0
         if isinstance(paths, Tilted):
-            along += (paths.steps + 1) * _of_tilt(law)
-        terminal, source = (along + of for of in of_law(law))
-        once, inside = REVERSE if gradient else 1.0, REVERSE if law.uses_z else 1.0
-        remainder = once * along + self.remainder * ALONE * inside * (terminal + source)
-        return np.array([once * terminal, once * source, remainder])
+            along = (paths.steps + 1) * _of_tilt(law)
+        # A number is drawn once, whatever is differentiated.
+        path = lambda times, of: drawn + times * (along + of)
+        once, inside = REVERSE if gradient else 1.0, ALONE * (REVERSE if law.uses_z else 1.0)
+        ends = of_law(law)[law.ends_in_nothing :]
+        remainder = path(once, 0.0) + self.remainder * sum(path(inside, of) for of in ends)
+        first = [path(once, of) for of in ends]
+        return np.array([*([0.0] * law.ends_in_nothing), *first, remainder])
 
     def vary(self, law: AbstractLaw, version: Array) -> Self:
         if not self.discretises(law):
@@ -169,7 +172,8 @@ class Linearised(AbstractEstimator):
         return law.dynamics.exact or Stepped(**options)
 
     def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
-        paths, counts = _Paths(self, law, t), jnp.asarray(self.counts)
+        counts = jnp.asarray(self.counts)
+        paths = _Paths(self, law, t, jnp.all(counts >= 0))
         key_first, key_remainder = jax.random.split(key)
         parts = paths.first_order(key_first, x, counts, gradient)
         rest = _Mean.zero(x)
@@ -185,7 +189,8 @@ class Linearised(AbstractEstimator):
         paths = self.paths(law)
         along = paths.steps + 1 if isinstance(paths, Tilted) else 0
         path = Evaluations(nonlinearity=along, normals=law.dim * paths.steps)
-        to_end, to_time = path + Evaluations(terminal=1), path + Evaluations(nonlinearity=1, uniforms=1)
+        to_end = Evaluations() if law.ends_in_nothing else path + Evaluations(terminal=1)
+        to_time = path + Evaluations(nonlinearity=1, uniforms=1)
         inside = (to_end + to_time).times(self.remainder) + Evaluations(nonlinearity=2)
         counts = [int(count) for count in self.counts]
         of_r = (to_time + inside).times(counts[REMAINDER]) if self._has_remainder(law) else Evaluations()
@@ -219,20 +224,22 @@ class _Paths(eqx.Module):
     method: Linearised
     law: AbstractLaw
     s: Array
+    yes: Array  # true, which the compiler does not know: see `apart`
 
     def first_order(self, key: PRNGKeyArray, x: Array, counts: Array, slopes: bool) -> _Mean:
-        """The means of g and of F(t, x, 0, 0), of as many paths as `counts` says, a tile after the other.
+        """The means of g and of F(t, x, 0, 0), of as many paths as `counts` says, a tile after the other; none of a g that is nothing.
 
         One loop for both, so that the paths are compiled once. A slope is taken inside each tile: nothing of a tile outlives it.
         """
         keys, size = jax.random.split(key), min(TILE, self.method.samples)
-        draws = [self._draws(keys[kind], x, counts[kind]) for kind in (TERMINAL, SOURCE)]
-        tiles = (counts[:2] + size - 1) // size
+        first = self._kinds[0]
+        draws = [self._draws(keys[kind], x, counts[kind]) for kind in self._kinds]
+        tiles = ((counts[:2] + size - 1) // size).at[:first].set(0)
 
         def tile(i: Array, sums: _Mean) -> _Mean:
             kind = (i >= tiles[TERMINAL]).astype(jnp.int32)
             indices = (i - jnp.where(kind == SOURCE, tiles[TERMINAL], 0)) * size + jnp.arange(size)
-            drawn = jax.lax.switch(kind, [jax.vmap(draw) for draw in draws], indices)
+            drawn = jax.lax.switch(kind - first, draws, indices)
             part = self._tile(kind, _keys(keys[kind], indices), drawn, indices < counts[kind], x, slopes)
             return jax.tree.map(lambda total, one: total.at[kind].add(one), sums, part)
 
@@ -246,7 +253,7 @@ class _Paths(eqx.Module):
 
         def tile(i: Array, sums: _Mean) -> _Mean:
             indices = i * few + jnp.arange(few)
-            values, jumps = self._ends(REMAINDER, _keys(key, indices), jax.vmap(draw)(indices), x, slopes)
+            values, jumps = self._ends(REMAINDER, _keys(key, indices), draw(indices), x, slopes)
             part = self._sums(values, jumps, indices < count, x)
             return jax.tree.map(jnp.add, sums, part)
 
@@ -283,7 +290,7 @@ class _Paths(eqx.Module):
         carried = (
             jax.vmap(self._remainder)(*at)
             if isinstance(kind, int)
-            else jax.lax.switch(kind, [jax.vmap(self._terminal), jax.vmap(self._source)], *at)
+            else jax.lax.switch(kind - self._kinds[0], [self._carried[k] for k in self._kinds], *at)
         )
         return jax.vmap(Jump.carry)(jumps, w * carried), jumps
 
@@ -296,36 +303,42 @@ class _Paths(eqx.Module):
         move = lambda noise, duration: self.method.paths(law).move(noise, s, x, duration, weigh)
         return jax.vmap(move)(drawn.noise, duration), s + duration, w
 
-    def _terminal(self, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        return self.law.terminal(x)
+    @property
+    def _kinds(self) -> tuple[int, ...]:
+        """Of paths of first order."""
+        return (SOURCE,) if self.law.ends_in_nothing else (TERMINAL, SOURCE)
 
-    def _source(self, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        return self.law.source(r, x, key)
+    @property
+    def _carried(self) -> tuple[Callable[..., Array], ...]:
+        """By kind, of a batch of ends."""
+        terminal = lambda key, r, x: self.law.terminal(x)
+        source = lambda key, r, x: self.law.source(r, x, key)
+        return apart(self.yes, jax.vmap(terminal)), apart(self.yes, jax.vmap(source))
 
     def _remainder(self, key: PRNGKeyArray, r: Array, x: Array) -> Array:
         """R(r, x, V, sigma^T grad V), from two independent halves of V."""
-        law, there = Linearisation(self.law), _Paths(self.method, self.law, r)
+        law, there = Linearisation(self.law), _Paths(self.method, self.law, r, self.yes)
         halves = jax.vmap(lambda key: there.solution(key, x, self.method.remainder // 2))(jax.random.split(key))
         nothing = Solution(jnp.zeros_like(r), jnp.zeros_like(x))
         return jackknifed(lambda new: law.difference(r, x, new, nothing), halves)
 
     def solution(self, key: PRNGKeyArray, x: Array, count: int) -> Solution:
-        """V and sigma^T grad V, if F depends on it, from `count` paths of either kind side by side."""
+        """V and sigma^T grad V, if F depends on it, from `count` paths of every kind side by side."""
         law, s = self.law, self.s
-        both = jax.random.split(key)
-        draws = [self._draws(key, x, count) for key in both]
-        drawn = jax.tree.map(lambda *a: jnp.concatenate(a), *(jax.vmap(draw)(jnp.arange(count)) for draw in draws))
+        keys, each = jax.random.split(key), jnp.arange(count)
+        draws = [self._draws(keys[kind], x, count)(each) for kind in self._kinds]
+        drawn = jax.tree.map(lambda *a: jnp.concatenate(a), *draws)
         weigh = law.uses_z and self.method.gradient == "centred"
-        to_end = jnp.arange(2 * count) < count
+        kinds = np.repeat(self._kinds, count)
 
         def mean(x: Array) -> tuple[Array, Array]:
-            jumps, r, w = self._move(drawn, to_end, x, weigh)
-            g = jax.vmap(law.terminal)(jumps.x[:count])
-            f = jax.vmap(law.source)(r[count:], jumps.x[count:], _keys(both[1], jnp.arange(count)))
-            values = jax.vmap(Jump.carry)(jumps, w * jnp.concatenate([g, f]))
+            jumps, r, w = self._move(drawn, kinds == TERMINAL, x, weigh)
+            at = lambda kind: (_keys(keys[kind], each), r[kinds == kind], jumps.x[kinds == kind])
+            carried = [self._carried[kind](*at(kind)) for kind in self._kinds]
+            values = jax.vmap(Jump.carry)(jumps, w * jnp.concatenate(carried))
             if jumps.weight is None:
                 return jnp.sum(values) / count, jnp.zeros_like(x)
-            z = sum(self._weighed(values, jumps, here) for here in (to_end, ~to_end)) / count
+            z = sum(self._weighed(values, jumps, kinds == kind) for kind in self._kinds) / count
             return jnp.sum(values) / count, jnp.asarray(z)
 
         if not law.uses_z or weigh:
@@ -343,10 +356,12 @@ class _Paths(eqx.Module):
         return z if jumps.lift is None else z + values @ jumps.lift
 
     def _draws(self, key: PRNGKeyArray, x: Array, count: int | Array) -> Callable[[Array], Draw]:
+        """Of a batch of samples, by their indices."""
         method = self.method
         heading = self.law.heading(self.s, x) if method.sampling == "rqmc" else None
         streams = lambda k: (jax.random.fold_in(key, 3 * k), jax.random.fold_in(key, 3 * k + 1))
-        return design(method.sampling, streams, count, (method.paths(self.law).steps, len(x)), x, heading)
+        one = design(method.sampling, streams, count, (method.paths(self.law).steps, len(x)), x, heading)
+        return apart(self.yes, jax.vmap(one))
 
 
 @once_per_structure

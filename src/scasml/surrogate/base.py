@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 Scalar = Callable[[Array, Array], Array]
 
@@ -43,6 +43,11 @@ class AbstractSurrogate(eqx.Module):
     @abc.abstractmethod
     def __call__(self, t: Array, x: Array) -> Array:
         """The value, a scalar in the dtype of x."""
+
+    @property
+    @abc.abstractmethod
+    def ends_in(self) -> Callable[[Array], ArrayLike] | None:
+        """The g that u(T, .) is by construction; None if it is not, or nobody knows."""
 
     @property
     @abc.abstractmethod

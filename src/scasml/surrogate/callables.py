@@ -31,6 +31,10 @@ class Function(AbstractSurrogate):
         return jnp.asarray(evaluate(self.model, self.inputs, t, x), x.dtype).reshape(())
 
     @property
+    def ends_in(self) -> None:
+        return None
+
+    @property
     def form(self) -> None:
         return None
 
@@ -43,6 +47,10 @@ class FirstLayer(AbstractSurrogate):
 
     def __call__(self, t: Array, x: Array) -> Array:
         return self._head(t, self._weight @ x)
+
+    @property
+    def ends_in(self) -> None:
+        return None
 
     @property
     def form(self) -> Layered:

@@ -53,6 +53,11 @@ class GaussianProcess(AbstractTrained):
         return self.on_base(value, t, x)
 
     @property
+    def ends_in(self) -> None:
+        """What was learned is small at T, not 0."""
+        return None
+
+    @property
     def form(self) -> ClosedForm:
         return ClosedForm(self._derivatives, self.base)
 

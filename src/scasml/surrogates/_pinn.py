@@ -20,7 +20,7 @@ from ..domain import AbstractDomain, require_domain
 from ..errors import ArgumentError, one_of, positive, whole
 from ..generator import Generator, Hutchinson
 from ..precision import precision
-from ..problem import Problem, require_problem
+from ..problem import Problem, Terminal, require_problem
 from ..progress import TrainingReport
 from ..roughness import terminal_may_be_rough
 from ..surrogate import Layered
@@ -57,6 +57,10 @@ class Pinn(AbstractTrained):
     def __call__(self, t: Array, x: Array) -> Array:
         value = self._head(t, self._weight.astype(x.dtype) @ x)
         return self.on_base(value, t, x)
+
+    @property
+    def ends_in(self) -> Terminal | None:
+        return None if self.draws is None else self.problem.terminal_fn
 
     @property
     def form(self) -> Layered:

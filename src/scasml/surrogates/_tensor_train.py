@@ -30,7 +30,7 @@ from ..coefficients import Coefficient
 from ..domain import AbstractDomain, require_domain
 from ..errors import ArgumentError, whole
 from ..precision import precision
-from ..problem import Problem, require_problem
+from ..problem import Problem, Terminal, require_problem
 from ..progress import Training, TrainingReport, training_bar
 from ..statistics import Floats
 from ..surrogate import ClosedForm, Derivatives
@@ -64,6 +64,10 @@ class TensorTrain(AbstractTrained):
         y = ((x if self.frame is None else here(self.frame) @ x) - here(self.centre)) / here(self.scale)
         value = lefts(self._matrices(self._joined(t, y)))[1][0]
         return self.on_base(value, t, x)
+
+    @property
+    def ends_in(self) -> Terminal | None:
+        return None if self.draws is None else self.problem.terminal_fn
 
     @property
     def form(self) -> ClosedForm | None:

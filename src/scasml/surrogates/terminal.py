@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from ..coefficients import Coefficient, diffuse
 from ..domain import AbstractDomain
 from ..generator import Generator
-from ..problem import Problem
+from ..problem import Problem, Terminal
 from ..roughness import terminal_may_be_rough
-from ..surrogate import wrap
+from ..surrogate import AbstractSurrogate, wrap
 from .collocation import collocation
 
 DRAWS = 4
@@ -34,7 +34,7 @@ POINTS = 256
 NEAR = 2.0**-20
 
 
-class Base(eqx.Module):
+class Base(AbstractSurrogate):
     problem: Problem
     draws: Coefficient  # xi, (K, d)
 
@@ -50,6 +50,14 @@ class Base(eqx.Module):
         value = jnp.mean(jax.vmap(one)(jnp.concatenate([draws, -draws])))
         # At the end the value is g; the derivatives are those from just before it.
         return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, law.terminal(x) - value))
+
+    @property
+    def ends_in(self) -> Terminal:
+        return self.problem.terminal_fn
+
+    @property
+    def form(self) -> None:
+        return None
 
 
 def built_in(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
