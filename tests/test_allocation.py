@@ -11,6 +11,7 @@ from scasml import Defect, Linearised, Picard, Problem
 from scasml.allocation import LEFT_OUT, REPLICATE, allocate
 from scasml.budget import Budget
 from scasml.engine import Kernel
+from scasml.plan import Control, Setting, Trial
 from scasml.surrogate import wrap
 
 PROBLEM, EXACT = manufactured()
@@ -50,12 +51,12 @@ class TestCounts:
 
     @pytest.mark.parametrize("rtol", [0.02, 0.006])
     def test_they_are_as_many_as_the_tolerance_takes(self, rtol):
-        """For a standard error of half the tolerance: were the variance of a net N^-2 times 32 that of a sample, 16 replicates would do, to the
-        rounding of powers of two."""
+        """For a standard error of half the tolerance: were the variance of a net (32/N)^1.5/N that of a sample, 16 replicates would do, to the
+        rounding of powers of two: N is off by sqrt(2) at most, the deviation by 2^0.625."""
         variance = np.array([1.0, 2.0, 0.5])
         got = counts(variance, rtol=rtol)
-        smaller = 32 / np.max(got)
-        assert 0.7 < np.sqrt(np.sum(variance / got) * smaller / 16) / (rtol / 2) < 1.4
+        smaller = (32 / np.max(got)) ** 1.5
+        assert 2**-0.625 < np.sqrt(np.sum(variance / got) * smaller / 16) / (rtol / 2) < 2**0.625
 
     def test_a_replicate_of_cheap_samples_is_worth_its_scrambles(self):
         """Its samples take about as long, or are as many as leave 16 replicates, were the variance N^-1. Here none of the last increment."""
@@ -185,3 +186,25 @@ def test_every_point_has_its_own_numbers():
     alone = [values(each[i], slice(i, i + 1))[0] for i in range(3)]
     assert together.tolist() == alone
     assert together.tolist() != values(each[0], slice(None)).tolist()
+
+
+def test_a_variance_of_few_replicates_is_thought_larger():
+    """By Jeffreys' prior its mean is (n - 1)/(n - 3) times what they show: three times that of four."""
+    setting = Setting(
+        problem=SMALL,
+        surrogate=None,
+        t=np.zeros(1, np.float32),
+        x=np.zeros((1, 2), np.float32),
+        seed=0,
+        gradient=False,
+        budget=Budget(rtol=1e-6),
+        deadline=np.inf,
+    )
+    control = Control("nothing", SMALL, None)
+    trial = Trial(setting, control, Linearised(gradient="pathwise"), np.arange(1))
+    seen = trial.run.variance * trial.thin.counts
+    work = allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, 3 * seen).work
+    np.testing.assert_allclose(trial.allocation.work, work, rtol=0.5)  # but for what may be left out
+    assert (
+        trial.allocation.work > 2 * allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, seen).work
+    )

@@ -11,7 +11,9 @@ import pytest
 import scasml
 from helpers import SIGMAS, heat, manufactured, rough
 from scasml import Linearised, Picard, Problem, choice, problems
+from scasml.budget import Budget
 from scasml.operations import operations
+from scasml.plan import times_more_steps
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -244,6 +246,76 @@ def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
     assert tried == [("nothing", 3)]
     assert all(each.reason == choice.CHEAP for each in got.choices)
     assert right(got).all()
+
+
+class TestContradiction:
+    """Of two starts that contradict each other the nearer one is believed; of two that do not, both."""
+
+    @staticmethod
+    def start(control, value, distance, noise=0.01, bias=0.0, steps_bias=0.0):
+        array = lambda a: np.array([a], float)
+        return SimpleNamespace(
+            control=control,
+            score=array(1.0),
+            value=array(value),
+            distance=array(distance),
+            noise=array(noise),
+            bias=array(bias),
+            steps_bias=array(steps_bias),
+        )
+
+    @pytest.mark.parametrize(
+        ("value", "stated", "expected"),
+        [
+            (1.5, {}, [1.0, np.inf]),
+            (1.05, {}, [1.0, 1.0]),
+            (1.5, {"bias": 0.45}, [1.0, 1.0]),
+            (1.5, {"steps_bias": 0.45}, [1.0, 1.0]),
+            (1.5, {"noise": 0.1}, [1.0, 1.0]),
+            (np.nan, {}, [1.0, 1.0]),
+        ],
+    )
+    def test_who_is_believed(self, value, stated, expected):
+        near, far = self.start("near", 1.0, 0.02), self.start("far", value, 1.0, **stated)
+        choice._distrust([near, far])
+        assert [near.score[0], far.score[0]] == expected
+        near, far = self.start("near", 1.0, 0.02), self.start("far", value, 1.0, **stated)
+        choice._distrust([far, near])
+        assert [near.score[0], far.score[0]] == expected
+
+    def test_not_of_one_start_twice(self):
+        """More steps of it are no second opinion."""
+        one, again = self.start("near", 1.0, 0.02), self.start("near", 1.5, 0.52)
+        choice._distrust([one, again])
+        assert again.score[0] == 1.0
+
+
+def test_more_steps_for_a_bias_above_half_an_error_bar():
+    """By powers of four: of first order as 1/steps, of second as 1/steps^2; none for a NaN, and not without end."""
+    bias, stderr = np.array([0.4, 0.6, 3.0, 20.0, np.nan, np.inf, 0.0]), np.ones(7)
+    assert times_more_steps(bias, stderr, 1).tolist() == [1, 4, 16, 64, 1, 1024, 1]
+    assert times_more_steps(bias, stderr, 2).tolist() == [1, 4, 4, 16, 1, 1024, 1]
+
+
+def test_a_start_is_judged_by_the_steps_it_would_come_to(monkeypatch):
+    """Its score is that of as many times more work."""
+    setting = choice.Setting(
+        problem=PROBLEM,
+        surrogate=None,
+        t=T,
+        x=X,
+        seed=0,
+        gradient=False,
+        budget=Budget(rtol=0.5),
+        deadline=np.inf,
+    )
+    control, scores = choice.controls(PROBLEM, None, None)[-1], []
+    for times in (1, 16):
+        monkeypatch.setattr(choice, "times_more_steps", lambda *_, times=times: np.full(len(T), times))
+        scores.append(choice._Tried(setting, control, Linearised(), np.arange(3)).score)
+    finite = scores[0] < choice.HOPELESS
+    assert finite.any()
+    np.testing.assert_allclose(scores[1][finite], 16 * scores[0][finite])
 
 
 class TestMoreSteps:

@@ -14,6 +14,7 @@ from scasml.estimators import linearised
 from scasml.estimators.base import jackknifed
 from scasml.linearisation import Linearisation, is_affine
 from scasml.problem import Solution
+from scasml.surrogates.terminal import Base, directions
 
 X = np.array([0.2, -0.4, 0.3], np.float32)
 
@@ -108,9 +109,8 @@ class TestLiteral:
 
     def ends(self, method, law, key, s, x, count, to_end, weigh=False):
         """e^A, r, X_r and w of every path, and its number."""
-        draw = linearised._Paths(method, law, s)._draws(key, x, jnp.asarray(count))
-        for i in range(count):
-            uniform, noise = draw(jnp.asarray(i))
+        draw = linearised._Paths(method, law, s, jnp.asarray(True))._draws(key, x, jnp.asarray(count))
+        for i, (uniform, noise) in enumerate(zip(*draw(jnp.arange(count)), strict=True)):
             left = law.horizon - s
             duration, w = (left * uniform**2, 2 * left * uniform) if weigh else (left * uniform, left)
             duration, w = (left, 1.0) if to_end else (duration, w)
@@ -141,6 +141,43 @@ class TestLiteral:
         z, (a, b) = problem.diffusion(t, x) * slope, self.slopes(law, t, x)
         f = lambda u, z: problem.nonlinearity(t, x, u, z)
         return f(u + v.u, z + v.z) - f(u, z) - a * v.u - b @ v.z
+
+
+class TestAnEndThatIsNothing:
+    """A surrogate that has g built in: no path goes to the end, and the answer is the same."""
+
+    PROBLEM = scasml.problems.lqg(3)
+
+    def base(self, problem=PROBLEM):
+        return Base(problem, directions(3, 2, 0))
+
+    def test_who_has_it(self):
+        assert Defect(self.PROBLEM, self.base()).ends_in_nothing
+        assert Defect(self.PROBLEM, self.base(scasml.problems.lqg(3))).ends_in_nothing  # equal, not the same
+        # The same in every way but the numbers of g.
+        assert not Defect(self.PROBLEM, self.base(scasml.problems.lqg(3, seed=1))).ends_in_nothing
+        assert not Defect(self.PROBLEM, lambda t, x: self.base()(t, x)).ends_in_nothing  # nobody knows
+        assert not Defect(Defect(self.PROBLEM, rough), self.base()).ends_in_nothing
+
+    @pytest.mark.parametrize("gradient", ["pathwise", "centred"])
+    def test_the_same_as_with_paths_to_it(self, gradient, x64):
+        base, key, t, x = self.base(), jax.random.key(1), jnp.asarray(0.1), jnp.asarray(X, jnp.float64)
+        method = Linearised(steps=2, samples=32, remainder=4, gradient=gradient)
+        short, full = (
+            method.replicate(Defect(self.PROBLEM, model), key, t, x, True) for model in (base, lambda t, x: base(t, x))
+        )
+        assert short.increments[0] == 0
+        np.testing.assert_allclose(short.increments[:2], full.increments[:2], rtol=1e-9, atol=1e-14)
+        # The slope of such a surrogate at T is that of a moment before, 2^-20 of T: what is differentiated differs by so much.
+        np.testing.assert_allclose(short.increments[2], full.increments[2], rtol=1e-4)
+        np.testing.assert_allclose(short.gradient, full.gradient, rtol=1e-4, atol=1e-6)
+
+    def test_it_costs_none(self):
+        ends, not_known = (Defect(self.PROBLEM, model) for model in (self.base(), lambda t, x: self.base()(t, x)))
+        method = Linearised(samples=32)
+        assert method.work(ends, False)[0] == 0 < method.work(not_known, False)[0]
+        assert method.cost(ends).terminal == 0 < method.cost(not_known).terminal
+        assert method.cost(ends).normals < method.cost(not_known).normals
 
 
 def test_an_exact_surrogate_is_left_alone():

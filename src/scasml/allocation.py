@@ -92,7 +92,9 @@ def _counts(
         # What a replicate takes in any case, and a net that takes as long.
         least = REPLICATE + (kept * fewest * work)[:, 2:].sum(1)
         enough = least * largest / np.maximum(share[:, :2] @ work[:2], 1.0)
-        net = np.minimum(np.maximum(NET * (samples / (NET * FIRST)) ** (1 / RATE), enough), np.maximum(samples / FIRST, 1))
+        net = np.minimum(
+            np.maximum(NET * (samples / (NET * FIRST)) ** (1 / RATE), enough), np.maximum(samples / FIRST, 1)
+        )
         scale = net / largest
     else:
         scale = SAMPLES / np.max(share[:, :2], 1)
