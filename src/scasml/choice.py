@@ -47,7 +47,7 @@ from .surrogates.terminal import DRAWS, Base, directions
 
 # Of the solution: a defect that is larger makes the surrogate suspect; and so do so many operations before it that other programs are worth compiling:
 # a network fitted at few points may have a small defect and a residual of many times that, of either sign.
-SUSPECT, MUCH = 0.1, 2e9
+SUSPECT, MUCH = 0.1, 5e9
 # Of the solution: what is missing of it where a surrogate is not tried before what costs less.
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
