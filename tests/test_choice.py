@@ -283,6 +283,12 @@ class TestContradiction:
         choice._distrust([far, near])
         assert [near.score[0], far.score[0]] == expected
 
+    def test_not_by_one_that_cannot_be_trusted_itself(self):
+        near, far = self.start("near", 1.0, 0.02), self.start("far", 1.5, 1.0)
+        near.score[:] = np.inf
+        choice._distrust([near, far])
+        assert far.score[0] == 1.0
+
     def test_not_of_one_start_twice(self):
         """More steps of it are no second opinion."""
         one, again = self.start("near", 1.0, 0.02), self.start("near", 1.5, 0.52)

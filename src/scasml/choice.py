@@ -205,6 +205,7 @@ def _distrust(tried: Sequence["_Tried"]) -> None:
         with np.errstate(invalid="ignore"):
             apart = np.abs(one.value - other.value) - one.bias - other.bias - one.steps_bias - other.steps_bias
             contradict = apart > SURE * np.hypot(one.noise, other.noise)
+        contradict &= np.isfinite(one.score) & np.isfinite(other.score)  # not by one that cannot be trusted itself
         for this, that in ((one, other), (other, one)):
             this.score[contradict & (this.distance > that.distance)] = np.inf
 
