@@ -223,12 +223,13 @@ class Kernel:
                 start, at = at, min(at + size, total)
                 if at > start:
                     jobs.append((slice(start, at), submit(slice(start, at))))
-            for part, job in jobs:
-                out, seconds = job.result()
-                self._resize(part.stop - part.start, seconds)
-                yield part, out
+            done = [(part, *job.result()) for part, job in jobs]
+            # Before the rows are handed out: whoever takes the last of them may ask how long they took.
             self.rows += sum(part.stop - part.start for part, _ in jobs)
             self.seconds += time.perf_counter() - began
+            for part, out, seconds in done:
+                self._resize(part.stop - part.start, seconds)
+                yield part, out
 
     def _resize(self, rows: int, seconds: float) -> None:
         """After so many rows in so many seconds."""
