@@ -11,7 +11,8 @@ from scasml import Defect, Linearised, Picard, Problem
 from scasml.allocation import LEFT_OUT, REPLICATE, allocate
 from scasml.budget import Budget
 from scasml.engine import Kernel
-from scasml.plan import Control, Setting, Trial
+from scasml.plan import Trial
+from scasml.setting import Control, Setting
 from scasml.surrogate import wrap
 
 PROBLEM, EXACT = manufactured()

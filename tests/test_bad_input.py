@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import scasml
-from scasml import Hutchinson, Picard, ScasmlError, plan, problems, tables
+from scasml import Hutchinson, Picard, ScasmlError, choice, problems, setting, tables
 from scasml.budget import Budget
 from scasml.correction import Correction, Cost
 from scasml.diagnosis import Tails
@@ -61,7 +61,12 @@ def assert_one_sentence(message: str) -> None:
 
 def refused(call: Any, *fragments: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for room, entry in ((plan, "Kernel"), (CORRECT, "surrogate_at"), (CORRECT, "terminal_at")):
+        for room, entry in (
+            (setting, "Kernel"),
+            (choice, "surrogate_at"),
+            (CORRECT, "surrogate_at"),
+            (CORRECT, "terminal_at"),
+        ):
             patch.setattr(room, entry, poison)
         with pytest.raises(ScasmlError) as caught:
             call()

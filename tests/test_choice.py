@@ -13,7 +13,7 @@ from helpers import SIGMAS, heat, manufactured, rough
 from scasml import Linearised, Picard, Problem, choice, problems
 from scasml.budget import Budget
 from scasml.operations import operations
-from scasml.plan import times_more_steps
+from scasml.pilots import times_more_steps
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import scasml
 from helpers import rough
-from scasml import Hutchinson, Linearised, Picard, cli, plan, problems
+from scasml import Hutchinson, Linearised, Picard, choice, cli, problems, setting
 from scasml.__main__ import main
 from scasml.correction import Correction
 from scasml.surrogates import wrap
@@ -320,7 +320,12 @@ class TestErrors:
         monkeypatch.setattr(sys, "argv", ["scasml", *arguments])
         monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
         module = sys.modules["scasml.correct"]
-        for room, entry in ((plan, "Kernel"), (module, "surrogate_at"), (module, "terminal_at")):
+        for room, entry in (
+            (setting, "Kernel"),
+            (choice, "surrogate_at"),
+            (module, "surrogate_at"),
+            (module, "terminal_at"),
+        ):
             monkeypatch.setattr(room, entry, lambda *args, **kwargs: pytest.fail("reached the simulation"))
         with pytest.raises(SystemExit) as caught:
             main()

@@ -16,7 +16,8 @@ from helpers import SIGMAS, varying
 from scasml import GeometricBrownian, OrnsteinUhlenbeck, Picard
 from scasml.budget import Budget
 from scasml.defect import Defect
-from scasml.plan import PILOT_REPLICATES, Control, Setting, plan
+from scasml.plan import plan
+from scasml.setting import PILOT_REPLICATES, Control, Setting
 from scasml.surrogates import wrap
 from test_bad_input import refused
 

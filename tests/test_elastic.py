@@ -32,7 +32,7 @@ from elastic_case import (
     refine,
 )
 from helpers import heat
-from scasml import Picard, ScasmlError, plan
+from scasml import Picard, ScasmlError, choice, setting
 from scasml.budget import ENOUGH_FOR_BIAS, MOST_GROWTH
 
 
@@ -253,7 +253,12 @@ class TestBadInput:
 
     @staticmethod
     def check_refused(monkeypatch, call, name, got):
-        for room, entry in ((plan, "Kernel"), (CORRECT, "surrogate_at"), (CORRECT, "terminal_at")):
+        for room, entry in (
+            (setting, "Kernel"),
+            (choice, "surrogate_at"),
+            (CORRECT, "surrogate_at"),
+            (CORRECT, "terminal_at"),
+        ):
             monkeypatch.setattr(room, entry, poison)
         with pytest.raises(ScasmlError) as caught:
             call()

@@ -29,6 +29,8 @@ ORDER = [
     ["budget", "safety", "diagnosis"],
     ["engine", "surrogates", "allocation"],
     ["correction", "query", "steepness"],
+    ["setting"],
+    ["pilots"],
     ["plan"],
     ["choice", "tally"],
     ["correct"],

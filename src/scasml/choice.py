@@ -20,30 +20,18 @@ from numpy.typing import NDArray
 
 from .coefficients import Coefficient, diffuse_transposed
 from .defect import Defect
+from .engine import surrogate_at
 from .estimators import AbstractEstimator, Linearised, Picard
 from .estimators.base import ORDINARY
 from .generator import Hutchinson
-from .plan import (
-    PILOT,
-    STEPS_FACTOR,
-    SURE,
-    Control,
-    Pilot,
-    Setting,
-    Share,
-    Trial,
-    check,
-    gradients,
-    pilot,
-    plan,
-    slopes_jump,
-    times_more_steps,
-)
+from .pilots import PILOT, STEPS_FACTOR, Pilot, pilot, times_more_steps
+from .plan import SURE, Trial, check, gradients, plan, slopes_jump
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
+from .setting import Control, Setting, Share
 from .structure import once_per_structure
 from .surrogate import AbstractSurrogate, wrap
-from .surrogates.terminal import DRAWS, Base, directions
+from .surrogates.terminal import turned
 
 # Of the solution: a defect that is larger makes the surrogate suspect; and so do so many operations before it that other programs are worth compiling:
 # a network fitted at few points may have a small defect and a residual of many times that, of either sign.
@@ -70,25 +58,43 @@ CHEAP = "started from nothing: the problem itself takes less work than to try an
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
 
 
+def given(law: AbstractLaw, model: AbstractSurrogate | None, hutchinson: Hutchinson | None) -> Control:
+    """What an estimator that was asked for starts from: the surrogate, or nothing if there is none."""
+    if model is None:
+        return Control("nothing", law, None)
+    return Control("the surrogate", Defect(law, model, hutchinson), model)
+
+
 def controls(law: AbstractLaw, model: AbstractSurrogate | None, hutchinson: Hutchinson | None) -> list[Control]:
     """What there is to start from: the surrogate, g where paths end (if g is smooth, and F no mere source), nothing."""
-    found = [] if model is None else [Control("the surrogate", Defect(law, model, hutchinson), model)]
+    found = [] if model is None else [given(law, model, hutchinson)]
     if isinstance(law, Problem) and not law.is_linear and not terminal_may_be_rough(law):
-        base = wrap(Base(law, directions(law.dim, DRAWS, 0)), law)
+        base = wrap(turned(law), law)
         found.append(Control("g where paths end", Defect(law, base, hutchinson), base))
-    return [*found, Control("nothing", law, None)]
+    return [*found, given(law, None, hutchinson)]
 
 
 def choose(setting: Setting, controls: Sequence[Control]) -> list[Share]:
     """The best of the controls at every point, the first of which is the surrogate if there is one."""
     first, method = controls[0], Linearised()
-    jumping = np.zeros(len(setting.t), bool)
+    jumping, known = np.zeros(len(setting.t), bool), np.ones(len(setting.t), bool)
+    # Before anything dear is compiled.
+    if first.model is not None:
+        value, slope = surrogate_at(first.model, setting.t, setting.x)
+        known = np.isfinite(value) & np.isfinite(slope).all(1)
     if method.differentiates(setting.problem, setting.gradient):
-        jumping = slopes_jump(setting, first)  # before anything dear is compiled
+        jumping = slopes_jump(setting, first)
     return [
-        *_moved(np.flatnonzero(jumping), lambda there: _by_picard(there, controls, JUMP), setting),
-        *_moved(np.flatnonzero(~jumping), lambda there: _linearised(there, controls, method), setting),
+        *_moved(np.flatnonzero(~known), lambda there: _in_vain(there, first, method), setting),
+        *_moved(np.flatnonzero(known & jumping), lambda there: _by_picard(there, controls, JUMP), setting),
+        *_moved(np.flatnonzero(known & ~jumping), lambda there: _linearised(there, controls, method), setting),
     ]
+
+
+def _in_vain(setting: Setting, first: Control, method: Linearised) -> list[Share]:
+    """Where the surrogate itself is not finite no start will help: what there is to say of it is that."""
+    shares = plan(setting, first, method.settle(steps=method.fewest_steps))
+    return [replace(share, reason="the surrogate is not finite there") for share in shares]
 
 
 def _moved(points: NDArray[np.int64], serve: Callable[[Setting], list[Share]], setting: Setting) -> list[Share]:
@@ -348,7 +354,7 @@ class _Tried:
             bias, (_, stderr, work, _) = np.nan_to_num(trial.bias), trial.allocation
             # Of as many steps as it would come to.
             if method.steps == "auto" and method.discretises(control.law):
-                work = work * times_more_steps(trial.run.bias, stderr, method.order(control.law))
+                work = work * times_more_steps(trial.run.bias_of_many, stderr, method.order(control.law))
             # Where the bias is larger than the error bar that is aimed at, it alone decides.
             score = np.where(bias > stderr, HOPELESS * bias / stderr, work * (1 + (2 * bias / stderr) ** 2))
             lost = trial.is_lost

@@ -9,7 +9,7 @@ from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
 from .budget import DEFAULT_SECONDS
-from .choice import choose, controls
+from .choice import choose, controls, given
 from .correction import (
     CONVERGED,
     EXHAUSTED,
@@ -18,6 +18,7 @@ from .correction import (
     LATE,
     NOT_FINITE,
     TOO_BIASED,
+    UNKNOWN,
     Choice,
     Correction,
     Cost,
@@ -29,12 +30,13 @@ from .errors import ToleranceError
 from .estimators import AbstractEstimator, Evaluations
 from .generator import Hutchinson
 from .interruption import Interruption
-from .plan import Setting, Share, plan
+from .plan import plan
 from .precision import cast, precision
 from .problem import AbstractLaw
 from .progress import Progress, Report, correction_bar
 from .query import Query, query
 from .safety import kept_share
+from .setting import Setting, Share
 from .statistics import LEVEL, half_width
 from .surrogate import wrap
 from .tally import Tally
@@ -222,11 +224,9 @@ class Run:
         asked = self.asked
         if not len(setting.t):
             return []
-        known = controls(law, self.model, asked.hutchinson)
         if asked.method is None:
-            return choose(setting, known)
-        # An estimator that was asked for starts from the surrogate, or from nothing.
-        return plan(setting, known[-1 if self.model is None else 0], asked.method)
+            return choose(setting, controls(law, self.model, asked.hutchinson))
+        return plan(setting, given(law, self.model, asked.hutchinson), asked.method)
 
     def round(self, interruption: Interruption, report: Report | None) -> None:
         budget = self.asked.budget
@@ -385,7 +385,8 @@ class Run:
             met = budget.met(value, count, stderr, bias)
         else:
             met = np.full(len(value), unfinished == EXHAUSTED)
-        status[met & budget.has_tolerance] = CONVERGED
+        # To an error bar that leaves out what it cannot tell nobody converges.
+        status[met & budget.has_tolerance] = np.where(np.isnan(bias), UNKNOWN, CONVERGED)[met & budget.has_tolerance]
         status[met & (share == 0)] = KEPT
         status[~self.inside] = CONVERGED
         status[~finite] = NOT_FINITE

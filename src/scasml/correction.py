@@ -20,6 +20,7 @@ EXHAUSTED = "budget exhausted"
 NOT_FINITE = "not finite"
 KEPT = "kept the surrogate"
 TOO_BIASED = "bias above tolerance"
+UNKNOWN = "bias unknown"
 LATE = "over time"
 INTERRUPTED = "interrupted"
 
@@ -236,7 +237,7 @@ def _one_line(answer: Correction) -> str:
             f"u = {value:.{digits}f} (95 %: {low:.{digits}f} to {high:.{digits}f})",
             _bias_words(float(answer.bias)),
         ]
-    if answer.status in (KEPT, TOO_BIASED, LATE, INTERRUPTED) or (
+    if answer.status in (KEPT, TOO_BIASED, UNKNOWN, LATE, INTERRUPTED) or (
         answer.status == EXHAUSTED and answer.budget.has_tolerance
     ):
         parts.append(answer.status)

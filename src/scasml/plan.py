@@ -1,12 +1,10 @@
-"""What an estimator leaves to "auto" at each point: how z is estimated, and in how many steps a path is taken.
+"""What an estimator leaves to "auto" at each point: how z is estimated, in how many steps a path is taken, how many samples of each increment.
 
-Each choice looks at one point alone, from streams of its own, so it does not depend on the company
-the point is in. Points with the same choices share one compiled kernel.
+Each choice looks at one point alone. Points with the same choices share one compiled kernel.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -16,13 +14,12 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .allocation import Allocation, allocate
-from .budget import Budget
 from .coefficients import CONDITION
-from .engine import Kernel, at_points, point_keys, surrogate_at
+from .engine import at_points, point_keys
 from .errors import ArgumentError, listing
 from .estimators import AbstractEstimator
-from .estimators.base import HALF_THE_STEPS, ORDINARY
 from .paths import Stepped
+from .pilots import pilot, steps
 from .precision import cast, precision
 from .problem import AbstractLaw
 from .roughness import (
@@ -36,90 +33,16 @@ from .roughness import (
     nonlinearity_may_be_rough,
     terminal_may_be_rough,
 )
+from .setting import Control, Setting, Share
 from .statistics import Floats
 from .steepness import steepness
 from .structure import once_per_structure
-from .surrogate import AbstractSurrogate
 
-# Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
-PILOT = 2**31
-PILOT_REPLICATES, PILOT_SHARE = 4, 8  # at least so many, and one for so many ordinary ones
-# Powers of four: points that differ a little then still share a kernel.
-STEPS_FACTOR, MOST_STEPS, MOST_LEAPS = 4, 1024, 5
 # Of the paths that only look where paths go.
 PROBE_STEPS = 16
 PROBES = 64
 # What an increment adds is known from a pilot to so many standard errors.
 SURE = 6.0
-
-
-@dataclass(frozen=True)
-class Control:
-    """What a simulation starts from: a model of the solution, or nothing, and the law of its defect."""
-
-    name: str
-    law: AbstractLaw
-    model: AbstractSurrogate | None
-    doubt: float = 1.0  # how many times larger the bias of the levels may be than they tell
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is planned for. After the deadline, on `time.monotonic`, nothing more is tried."""
-
-    problem: AbstractLaw
-    surrogate: AbstractSurrogate | None
-    t: NDArray[Any]
-    x: NDArray[Any]
-    seed: int
-    gradient: bool
-    budget: Budget
-    deadline: float
-    pilots: int = PILOT_REPLICATES  # at least
-
-    def at(self, points: NDArray[np.int64]) -> "Setting":
-        """Of these points alone."""
-        return replace(self, t=self.t[points], x=self.x[points])
-
-    def kernel(
-        self, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64], **options: Any
-    ) -> Kernel:
-        return Kernel(
-            control.law,
-            estimator,
-            self.t[points],
-            self.x[points],
-            seed=self.seed,
-            gradient=self.gradient,
-            surrogate=self.surrogate,
-            control=control.model,
-            **options,
-        )
-
-
-@dataclass(frozen=True)
-class Share:
-    """The points that one settled estimator serves, and the estimated size of their discretisation bias."""
-
-    control: Control
-    estimator: AbstractEstimator
-    points: NDArray[np.int64]
-    bias: Floats
-    gradient_bias: Floats
-    pilots: int = 0  # replicates per point of the pilot, each of them run twice if paths are taken in steps
-    reason: str = "asked for"
-    work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
-    left_out: Floats | float = 0.0  # at most what the increments add that are not taken
-    thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
-
-    def methods(self) -> Iterator[tuple[NDArray[np.int64], AbstractEstimator]]:
-        """Points with as many samples of each increment, and the estimator with those."""
-        counts = self.estimator.counts
-        if counts is None or counts.ndim == 1:
-            yield self.points, self.estimator
-            return
-        for each in np.unique(counts, axis=0):
-            yield self.points[(counts == each).all(1)], self.estimator.allot(each)
 
 
 def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
@@ -287,124 +210,3 @@ def _probe(kind: Callable[..., Any], law: AbstractLaw, setting: Setting) -> Any:
         law64, ts, xs = cast((law, setting.t, setting.x), double)
         paths = law64.dynamics.exact or Stepped(dynamics=law64.dynamics, scheme="euler", steps=PROBE_STEPS)
         return at_points(kind(law64, paths), ts, xs, point_keys(setting.seed, setting.t, setting.x))
-
-
-def steps(
-    setting: Setting,
-    control: Control,
-    estimator: AbstractEstimator,
-    points: NDArray[np.int64],
-    first: "Pilot | None" = None,
-) -> list[Share]:
-    """Fine and coarse paths, coupled, tell the bias at each number of steps; "auto" goes on until it is below half a standard error.
-
-    `first` is a pilot that was run already, with the fewest steps.
-    """
-    if not estimator.discretises(control.law):
-        none, pilots = np.zeros(len(points)), 0 if first is None else first.replicates
-        return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])), pilots)]
-    asked = estimator.steps
-    waiting = {estimator.fewest_steps if asked == "auto" else asked: np.arange(len(points))}
-    shares = []
-    while waiting:
-        count = min(waiting)
-        rows = waiting.pop(count)
-        settled = estimator.settle(steps=count).at(rows)
-        run = pilot(setting, control, settled, points[rows]) if first is None else first
-        first = None
-        times = times_more_steps(run.bias, run.expected_stderr(setting.budget, settled), settled.order(control.law))
-        enough = (times == 1) | (count >= MOST_STEPS) | (asked != "auto")
-        enough |= time.monotonic() > setting.deadline
-        bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
-        shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias, run.replicates))
-        # Go where it should be small enough, and look again.
-        for row, more in zip(rows[~enough], times[~enough], strict=True):
-            to = min(count * int(more), MOST_STEPS)
-            waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), row)
-    return [share for share in shares if len(share.points)]
-
-
-def times_more_steps(bias: Floats, stderr: Floats, order: int) -> NDArray[np.int64]:
-    """How many times more bring this bias of the steps below half of that standard error."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        excess = bias / (0.5 * stderr)
-        leaps = np.ceil(np.log(excess) / np.log(STEPS_FACTOR) / order)
-    # A NaN will not mend by more steps.
-    return np.where(excess > 1, STEPS_FACTOR ** np.clip(np.nan_to_num(leaps), 1, MOST_LEAPS).astype(np.int64), 1)
-
-
-@dataclass(frozen=True)
-class Pilot:
-    """What a few replicates of a thinned estimator say, at each point."""
-
-    value: Floats  # of u
-    defect: Floats  # of u less what was started from
-    slope: Floats  # of grad u, if gradients are asked for
-    increments: Floats  # their means, (points, increments)
-    variance: Floats  # of the increments of a thinned replicate
-    sizes: Floats
-    bias: Floats  # of the steps
-    gradient_bias: Floats
-    seconds: float  # of one replicate at all points
-    replicates: int
-
-    def at(self, rows: NDArray[np.int64]) -> "Pilot":
-        """Of these of its points alone."""
-        return replace(self, **{name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)})
-
-    def expected_stderr(self, budget: Budget, estimator: AbstractEstimator) -> Floats:
-        """What the whole budget should come to."""
-        deviation = np.sqrt(np.sum(self.variance * estimator.thinned()[1], 1))
-        return budget.expected_stderr(self.value, deviation, self.seconds)
-
-
-def pilot(setting: Setting, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64]) -> Pilot:
-    count = max(setting.pilots, (setting.budget.replicates or 0) // PILOT_SHARE)
-    thin, _ = estimator.thinned()
-    kernel = setting.kernel(control, thin, points)
-    here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
-    base, base_slope = np.zeros(here), np.zeros((here, dim))
-
-    def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
-        shapes = ((), (levels, dim), (levels,), (levels,))
-        values, slopes, increments, sizes = (np.zeros((count, here, *shape)) for shape in shapes)
-        point, replicate = np.tile(np.arange(here), count), np.repeat(np.arange(count), here)
-        for part, row in kernel.run(point, PILOT + replicate, np.full(len(point), version)):
-            at = replicate[part], point[part]
-            values[at], increments[at], sizes[at] = row.value, row.increments, row.sizes
-            if row.surrogate is not None:
-                base[point[part]], base_slope[point[part]] = row.surrogate
-            if setting.gradient:
-                slopes[at] = row.gradient_increments
-        return values, slopes, increments, sizes
-
-    fine, fine_slopes, increments, sizes = run(ORDINARY)
-    fine_slope, seconds = fine_slopes.sum(2), kernel.seconds_per_row * here
-    coarse, coarse_slopes = increments, fine_slopes
-    if estimator.discretises(control.law):
-        _, coarse_slopes, coarse, _ = run(HALF_THE_STEPS)
-    told = slice(estimator.steps_tell)
-    start = base
-    if control.model is not setting.surrogate:
-        here_t, here_x = setting.t[points], setting.x[points]
-        start = 0.0 if control.model is None else surrogate_at(control.model, here_t, here_x)[0]
-    # Halving the steps multiplies the bias by 2^order: what it changes is 2^order - 1 of it.
-    share = 2 ** estimator.order(control.law) - 1
-    # The other increments have as much of it for their size.
-    of_all = np.sum(sizes, (0, 2)) / np.maximum(np.sum(sizes[..., told], (0, 2)), np.finfo(np.float32).tiny)
-    with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
-        size = lambda a: (np.abs(a.mean(0)) + a.std(0, ddof=1) / np.sqrt(count)) / share
-        bias = size(np.sum((increments - coarse)[..., told], 2))
-        gradient_bias = size(np.sum((fine_slopes - coarse_slopes)[:, :, told], 2))
-        return Pilot(
-            value=base + fine.mean(0),
-            defect=base + fine.mean(0) - start,
-            slope=base_slope + fine_slope.mean(0),
-            increments=increments.mean(0),
-            variance=increments.var(0, ddof=1),
-            sizes=sizes.mean(0),
-            bias=of_all * bias,
-            gradient_bias=of_all[:, None] * gradient_bias,
-            seconds=seconds,
-            replicates=count,
-        )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .engine import Kernel
 from .estimators import Evaluations
 from .estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
-from .plan import Share
+from .setting import Share
 from .statistics import Extremes, Floats, Groups, Moments
 from .steepness import steepness
 

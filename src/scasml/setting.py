@@ -1,0 +1,87 @@
+"""What a simulation is planned for, what it may start from, and who serves which points."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .budget import Budget
+from .engine import Kernel
+from .estimators import AbstractEstimator
+from .problem import AbstractLaw
+from .statistics import Floats
+from .surrogate import AbstractSurrogate
+
+# Replicates of a pilot, at least.
+PILOT_REPLICATES = 4
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a simulation starts from: a model of the solution, or nothing, and the law of its defect."""
+
+    name: str
+    law: AbstractLaw
+    model: AbstractSurrogate | None
+    doubt: float = 1.0  # how many times larger the bias of the levels may be than they tell
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is planned for. After the deadline, on `time.monotonic`, nothing more is tried."""
+
+    problem: AbstractLaw
+    surrogate: AbstractSurrogate | None
+    t: NDArray[Any]
+    x: NDArray[Any]
+    seed: int
+    gradient: bool
+    budget: Budget
+    deadline: float
+    pilots: int = PILOT_REPLICATES  # at least
+
+    def at(self, points: NDArray[np.int64]) -> "Setting":
+        """Of these points alone."""
+        return replace(self, t=self.t[points], x=self.x[points])
+
+    def kernel(
+        self, control: Control, estimator: AbstractEstimator, points: NDArray[np.int64], **options: Any
+    ) -> Kernel:
+        return Kernel(
+            control.law,
+            estimator,
+            self.t[points],
+            self.x[points],
+            seed=self.seed,
+            gradient=self.gradient,
+            surrogate=self.surrogate,
+            control=control.model,
+            **options,
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """The points that one settled estimator serves, and the estimated size of their discretisation bias."""
+
+    control: Control
+    estimator: AbstractEstimator
+    points: NDArray[np.int64]
+    bias: Floats
+    gradient_bias: Floats
+    pilots: int = 0  # replicates per point of the pilot, each of them run twice if paths are taken in steps
+    reason: str = "asked for"
+    work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
+    left_out: Floats | float = 0.0  # at most what the increments add that are not taken
+    thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
+
+    def methods(self) -> Iterator[tuple[NDArray[np.int64], AbstractEstimator]]:
+        """Points with as many samples of each increment, and the estimator with those."""
+        counts = self.estimator.counts
+        if counts is None or counts.ndim == 1:
+            yield self.points, self.estimator
+            return
+        for each in np.unique(counts, axis=0):
+            yield self.points[(counts == each).all(1)], self.estimator.allot(each)
