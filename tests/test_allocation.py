@@ -8,7 +8,7 @@ import pytest
 import scasml
 from helpers import SIGMAS, manufactured
 from scasml import Defect, Linearised, Picard, Problem
-from scasml.allocation import LEFT_OUT, REPLICATE, allocate
+from scasml.allocation import COUNTED_ON, LEFT_OUT, NET, REPLICATE, allocate
 from scasml.budget import Budget
 from scasml.engine import Kernel
 from scasml.plan import Trial
@@ -204,8 +204,19 @@ def test_a_variance_of_few_replicates_is_thought_larger():
     control = Control("nothing", SMALL, None)
     trial = Trial(setting, control, Linearised(gradient="pathwise"), np.arange(1))
     seen = trial.run.variance * trial.thin.counts
-    work = allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, 3 * seen).work
-    np.testing.assert_allclose(trial.allocation.work, work, rtol=0.5)  # but for what may be left out
-    assert (
-        trial.allocation.work > 2 * allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, seen).work
+    work = lambda variance: (
+        allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, variance, rate=COUNTED_ON).work
     )
+    np.testing.assert_allclose(trial.allocation.work, work(3 * seen), rtol=0.5)  # but for what may be left out
+    assert trial.allocation.work > 2 * work(seen)
+
+
+def test_nets_are_counted_on_to_gain_by_their_size():
+    """As N^-1.5: of nets of 32 N times as many points the work is less by sqrt(N); of independent samples it is not."""
+    variance = np.array([[1.0, 1e-12, 0.0]])
+    run = lambda rate: allocate(Budget(rtol=1e-4), BOUNDS, WORK, np.ones(1), variance, rate=rate)
+    plain, nets = run(1.0), run(1.5)
+    np.testing.assert_array_equal(plain.counts, nets.counts)
+    larger = plain.counts[0, 0] / NET
+    assert larger > 8
+    np.testing.assert_allclose(plain.work / nets.work, np.sqrt(larger), rtol=1e-3)

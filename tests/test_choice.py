@@ -139,6 +139,24 @@ def test_slopes_that_jump_are_left_to_picard():
     assert away.gradient_method == "pathwise"
 
 
+def test_a_surrogate_that_is_not_finite_at_a_point(monkeypatch):
+    """Nothing else is tried there, and the other points do not notice."""
+    holed = lambda t, x: jnp.where(t < 0.2, jnp.nan, good(t, x))
+    tried, init = [], choice._Tried.__init__
+
+    def note(self, setting, control, method, points):
+        tried.append((control.name, setting.t[points].tolist()))
+        init(self, setting, control, method, points)
+
+    monkeypatch.setattr(choice._Tried, "__init__", note)
+    got = answer(holed)
+    assert got.status.tolist() == ["not finite", "converged", "converged"]
+    assert not any(T[0] in at for _, at in tried)
+    assert [each.reason for each in got.choices if 0 in each.points] == ["the surrogate is not finite there"]
+    alone = scasml.correct(PROBLEM, holed, T[1:], X[1:], rtol=0.02, with_gradient=False, safe=False)
+    assert got.raw_value[1:].tolist() == alone.raw_value.tolist()
+
+
 def test_a_linear_problem():
     problem, exact = heat()
     got = scasml.correct(problem, rough, 0.1, X[0], rtol=0.02, safe=False)

@@ -98,6 +98,17 @@ class TestTolerance:
         assert ENOUGH_FOR_BIAS <= got.replicates < MOST_GROWTH * ENOUGH_FOR_BIAS
         assert got.unmet.all()
 
+    def test_a_bias_that_cannot_be_told(self):
+        """One level tells nothing of the next: the statistical error meets the tolerance, and nobody says that it is met."""
+        got = correct(T[-1:], X[-1:], atol=0.05, method=Picard(1, 8))
+        assert np.isnan(got.bias).all()
+        assert half(got) < 0.05
+        assert list(got.status) == ["bias unknown"]
+        assert got.unmet.all()
+        assert "bias" in got.diagnose().kinds
+        with pytest.raises(scasml.ToleranceError):
+            correct(T[-1:], X[-1:], atol=0.05, method=Picard(1, 8), throw=True)
+
     def test_throw(self):
         with pytest.raises(scasml.ToleranceError) as caught:
             correct(atol=0.01, replicates=100, throw=True)

@@ -22,8 +22,8 @@ from .statistics import Floats
 
 # Replicates that are counted on, and how large a net of the pilot is.
 REPLICATES, NET = 32, 32
-# By which power of their size the variance of nets is thought to fall.
-RATE = 2.5
+# By which power of their size the variance of nets is thought to fall, and by which it is counted on to.
+RATE, COUNTED_ON = 2.5, 1.5
 # Operations of a replicate, whatever its samples: its scrambles, and a hundred calls inside XLA (20 us in 10 dimensions, 90 in 100).
 REPLICATE = 5e5
 # Samples of a replicate where no tolerance says.
@@ -50,8 +50,12 @@ def allocate(
     value: Floats,
     variance: Floats,
     adds: Floats | None = None,
+    rate: float = 1.0,
 ) -> Allocation:
-    """For the variance of one sample of each increment (points, increments), and at most what each of them adds, if the last may be left out."""
+    """For the variance of one sample of each increment (points, increments), and at most what each of them adds, if the last may be left out.
+
+    `rate` is the power of its size by which the variance of a replicate is counted on to fall: 1, but for nets.
+    """
     tiny = np.finfo(np.float32).tiny
     variance = np.maximum(np.nan_to_num(variance), tiny)
     target = np.maximum(budget.tolerance(value) / 2, SMALLEST * np.abs(value) + tiny)
@@ -71,7 +75,8 @@ def allocate(
             counts[out, k] = 0
             taken = out
         counts = _counts(budget, bounds, work, variance, target, counts > 0)
-    replicates = np.sum(np.where(counts > 0, variance / np.maximum(counts, 1), 0), 1) / target**2
+    deviates = np.where(counts > 0, variance / np.maximum(counts, 1), 0)
+    replicates = np.sum(deviates * np.minimum(NET / np.maximum(counts, 1), 1) ** (rate - 1), 1) / target**2
     return Allocation(counts, target, np.maximum(replicates, FIRST) * (counts @ work + REPLICATE), left_out)
 
 

@@ -40,8 +40,9 @@ SUSPECT, MUCH = 0.1, 5e9
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
 WORTH = 4.0
-# The problem itself is taken at once where it takes so many pilots of the surrogate: four is the least that a correction takes, and nets do better than is counted on.
-AT_ONCE = 8.0
+# The problem itself is taken at once where it takes so many pilots of the surrogate: four is the least that a correction takes, nets do better than is counted on, and
+# most of what a small call takes is not paths.
+AT_ONCE = 16.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # A plane leaves out the curvature of the solution, which paths see more of than the levels tell: its bias was up to twice what they did.

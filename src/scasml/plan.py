@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from .allocation import Allocation, allocate
+from .allocation import COUNTED_ON, Allocation, allocate
 from .coefficients import CONDITION
 from .engine import at_points, point_keys
 from .errors import ArgumentError, listing
@@ -85,7 +85,8 @@ class Trial:
         # The posterior mean of a variance that so few replicates tell, under Jeffreys' prior: too small a guess costs more than too large a one.
         unsure = (run.replicates - 1) / (run.replicates - 3)
         self.work, variance = _work(thin, law, setting.gradient), unsure * run.variance * thin.counts
-        self.allocation: Allocation = allocate(setting.budget, thin.bounds, self.work, run.value, variance, adds)
+        rate = COUNTED_ON if thin.sampling == "rqmc" else 1.0
+        self.allocation: Allocation = allocate(setting.budget, thin.bounds, self.work, run.value, variance, adds, rate)
 
     def shares(self, points: NDArray[np.int64]) -> list[Share]:
         """Of those of these points that were tried."""

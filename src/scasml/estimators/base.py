@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError, whole
 from ..problem import AbstractLaw
+from ..sampling import Sampling
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +64,7 @@ class AbstractEstimator(eqx.Module):
 
     gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
+    sampling: eqx.AbstractVar[Sampling]
     # Of the samples of each increment, once they are allotted: (increments,), or (points, increments) where each point has its own.
     counts: eqx.AbstractVar[Any]
 
