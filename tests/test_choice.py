@@ -241,6 +241,13 @@ class TestKinks:
         assert got.status == "converged"
 
 
+class Cheap(eqx.Module):
+    """As exact as `good`."""
+
+    def __call__(self, t, x):
+        return good(t, x)
+
+
 class Dear(eqx.Module):
     """As exact as `good`, and a hundred times as much to evaluate."""
 
@@ -250,7 +257,7 @@ class Dear(eqx.Module):
 
 
 def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
-    """At a loose tolerance it takes less work than a few pilots of the surrogate, which is not even looked at."""
+    """At a loose tolerance it takes less work than a few pilots of the surrogate, which is not even looked at; nor where g will do."""
     tried, init = [], choice._Tried.__init__
 
     def note(self, setting, control, method, points):
@@ -260,10 +267,43 @@ def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
     monkeypatch.setattr(choice._Tried, "__init__", note)
     monkeypatch.setattr(choice, "_is_useless", lambda setting, *_: np.zeros(len(setting.t), bool))
     got = scasml.correct(PROBLEM, Dear(), T, X, rtol=0.2, with_gradient=False, safe=False)
-    assert {each.control for each in got.choices} == {"nothing"}
-    assert tried == [("nothing", 3)]
-    assert all(each.reason == choice.CHEAP for each in got.choices)
+    assert {each.control for each in got.choices} <= {"nothing", "g where paths end"}
+    assert tried[0] == ("nothing", 3)
+    assert "the surrogate" not in dict(tried)
+    assert any(each.reason == choice.CHEAP for each in got.choices)
     assert right(got).all()
+
+
+class TestOrder:
+    """Starts are tried in the order of what their pilots take, and no dear one where a cheap one will do."""
+
+    @staticmethod
+    def tried(monkeypatch, surrogate, **options):
+        names, init = [], choice._Tried.__init__
+
+        def note(self, setting, control, method, points):
+            if len(points):
+                names.append(control.name)
+            init(self, setting, control, method, points)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(choice._Tried, "__init__", note)
+            got = scasml.correct(PROBLEM, surrogate, T[:1], X[:1], safe=False, **options)
+        return list(dict.fromkeys(names)), got
+
+    def test_by_their_pilots(self, monkeypatch):
+        """About g much of the solution is missing: it is not taken unseen, and the dear surrogate is the next."""
+        names, _ = self.tried(monkeypatch, Dear(), rtol=2e-3, with_gradient=False)
+        assert names[:3] == ["nothing", "g where paths end", "the surrogate"]
+
+    def test_a_cheap_surrogate_before_g(self, monkeypatch):
+        names, got = self.tried(monkeypatch, Cheap(), rtol=2e-3, with_gradient=False)
+        assert names.index("the surrogate") < [*names, "g where paths end"].index("g where paths end")
+        assert got.choices[0].control == "the surrogate"
+
+    def test_with_gradients_the_surrogate_is_the_first(self, monkeypatch):
+        names, _ = self.tried(monkeypatch, Dear(), rtol=0.2)
+        assert names[0] == "the surrogate"
 
 
 class TestContradiction:

@@ -1,8 +1,8 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-The problem itself costs little beside a surrogate, and is tried before it: where it takes no more work than a few pilots of the surrogate, that is
-all. Then the law of first order about the surrogate. Where the defect is no small part of the solution, or its samples deviate by much and have
-much to do, the surrogate may be worse than none, and other things to start from are tried too. The one whose `allocation` takes the least work
+Starts are tried in the order of what their pilots take. The problem itself costs the least: where it takes no more work than a few pilots of the next
+start, that is all. Then the law of first order about that one. Where its defect is no small part of the solution, or its samples deviate by much and have
+much to do, it may be worse than none, and the next is tried, and at last all of them. The one whose `allocation` takes the least work
 is taken. After the deadline nothing more is tried.
 """
 
@@ -40,9 +40,9 @@ SUSPECT, MUCH = 0.1, 5e9
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
 WORTH = 4.0
-# The problem itself is taken at once where it takes so many pilots of the surrogate: four is the least that a correction takes, nets do better than is counted on, and
+# The problem itself is taken at once where it takes so many pilots of another start: four is the least that a correction takes, nets do better than is counted on, and
 # most of what a small call takes is not paths.
-AT_ONCE = 16.0
+AT_ONCE = 12.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # A plane leaves out the curvature of the solution, which paths see more of than the levels tell: its bias was up to twice what they did.
@@ -130,42 +130,50 @@ def _picard(levels: int) -> Picard:
 
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
-    """The problem itself where that is all, else the surrogate where that will do, else whatever takes the least work."""
+    """The problem itself where that is all, else the first start that will do, else whatever takes the least work."""
     check(setting, controls[0], method)
-    tried = _itself(setting, controls, method)
+    tried, starts = _itself(setting, controls, method), _starts(setting, controls, method)
     is_done = np.zeros(len(setting.t), bool)
     for itself in tried:
-        is_done = itself.score <= AT_ONCE * _pilot_work(setting, controls[0], method)
+        is_done = itself.score <= AT_ONCE * _pilot_work(setting, starts[0], method)
     shares = [share for itself in tried for share in itself.shares(np.flatnonzero(is_done), CHEAP)]
-    if is_done.all():
-        return shares
-    served, tried, suspects = _surrogate_first(setting, controls, method, tried, np.flatnonzero(~is_done))
-    return shares + served + (_least_work(setting, controls, method, tried, suspects) if len(suspects) else [])
+    points = np.flatnonzero(~is_done)
+    for start in starts:
+        least = np.min([np.full(len(setting.t), np.inf), *(each.score for each in tried)], 0)[points]
+        is_worth = least > WORTH * _pilot_work(setting, start, method)
+        if is_worth.any() and (start is starts[0] or time.monotonic() < setting.deadline):
+            served, tried, suspects = _led_by(setting, start, method, tried, points[is_worth])
+            shares, points = shares + served, np.concatenate([points[~is_worth], suspects])
+    return shares + (_least_work(setting, controls, method, tried, np.sort(points)) if len(points) else [])
 
 
-def _surrogate_first(
-    setting: Setting,
-    controls: Sequence[Control],
-    method: Linearised,
-    tried: Sequence["_Tried"],
-    points: NDArray[np.int64],
+def _starts(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Control]:
+    """Other than nothing, in the order in which they are tried: by what a pilot takes, where all that is asked for is a value to a tolerance; else the
+    surrogate alone, whose slope is as a rule the better one."""
+    if len(controls) == 1 or not setting.budget.has_tolerance or setting.gradient:
+        return [controls[0]]
+    return sorted(controls[:-1], key=lambda control: _pilot_work(setting, control, method))
+
+
+def _led_by(
+    setting: Setting, start: Control, method: Linearised, tried: Sequence["_Tried"], points: NDArray[np.int64]
 ) -> tuple[list[Share], list["_Tried"], NDArray[np.int64]]:
-    """Those of these points that the first of the controls serves; all that was tried; and the points at which it is suspect, or beaten."""
+    """Those of these points that this start serves; all that was tried; and the points at which it is suspect, or beaten."""
     everywhere = np.arange(len(setting.t))
-    is_useless = _is_useless(setting, controls[0], method, points)
-    first = _finer(_Tried(setting, controls[0], method, points[~is_useless[points]]), setting, method)
-    _distrust([*first, *tried])
-    newest = np.max([k * np.isin(everywhere, each.points) for k, each in enumerate(first)], 0)
-    score, seems_bad = (np.choose(newest, a) for a in zip(*((f.score, f.is_suspect()) for f in first), strict=True))
+    is_useless = _is_useless(setting, start, method, points)
+    led = _finer(_Tried(setting, start, method, points[~is_useless[points]]), setting, method)
+    _distrust([*led, *tried])
+    newest = np.max([k * np.isin(everywhere, each.points) for k, each in enumerate(led)], 0)
+    score, seems_bad = (np.choose(newest, a) for a in zip(*((f.score, f.is_suspect()) for f in led), strict=True))
     is_beaten = np.min([score, *(each.score for each in tried)], 0) < score
     is_suspect = is_useless | is_beaten | seems_bad
-    sure = f"started from {controls[0].name}, whose defect is a small part of the solution"
+    sure = f"started from {start.name}, whose defect is a small part of the solution"
     shares = [
         share
-        for k, each in enumerate(first)
+        for k, each in enumerate(led)
         for share in each.shares(points[~is_suspect[points] & (newest[points] == k)], sure)
     ]
-    return shares, [*first, *tried], points[is_suspect[points]]
+    return shares, [*led, *tried], points[is_suspect[points]]
 
 
 def _least_work(
@@ -182,7 +190,7 @@ def _least_work(
         least, dear = np.min([each.score for each in tried], 0), WORTH * _pilot_work(setting, other, method)
         known = [each.points for each in tried if each.control is other]
         there = np.setdiff1d(points[least[points] > dear], np.concatenate([*known, np.zeros(0, int)]))
-        if len(there) and (other is controls[0] or time.monotonic() < setting.deadline):
+        if len(there) and time.monotonic() < setting.deadline:
             tried.append(_Tried(setting, other, method, there))
     _distrust(tried)
     older, further = 0, points
@@ -301,7 +309,7 @@ def _again(
 def _is_useless(setting: Setting, control: Control, method: Linearised, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where one replicate of first order says that much of the solution is missing, of these points."""
     useless = np.zeros(len(setting.t), bool)
-    if setting.surrogate is None or not setting.budget.has_tolerance:
+    if setting.surrogate is None or control.model is not setting.surrogate or not setting.budget.has_tolerance:
         return useless
     for name, here in gradients(setting, control, method).items():
         there = np.intersect1d(here, points)

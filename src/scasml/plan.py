@@ -116,7 +116,7 @@ def _work(estimator: AbstractEstimator, law: AbstractLaw, gradient: bool) -> Flo
 def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
     """Refuse states that no path can start from, and coefficients that no path survives."""
     _check_states(setting.problem, setting.t, setting.x)
-    if estimator.discretises(control.law):
+    if estimator.discretises(control.law) and setting.problem.dynamics.exact is None:
         _check_paths(setting.problem, setting.t, setting.x)
 
 
