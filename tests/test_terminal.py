@@ -64,6 +64,21 @@ class TestTurned:
         assert abs(value(base) - exact) < 1e-5
         assert abs(value(Base(problem, directions(DIM, DRAWS, 0))) - exact) > 1e-3
 
+    @pytest.mark.parametrize("dim", [1, 2, 3])
+    def test_in_few_dimensions(self, dim):
+        """In one it is all that there is; in more the mean over the rest is as crude as ever."""
+        problem = scasml.Problem(
+            dim=dim,
+            horizon=1.0,
+            diffusion=SIGMA,
+            nonlinearity=lambda t, x, u, z: u - u**3,
+            terminal=lambda x: jnp.sin(x[0]),
+        )
+        base = turned(problem)
+        assert base.draws.shape == (DRAWS, dim)
+        value = float(base(jnp.asarray(1 - TAU), jnp.full(dim, 0.3)))
+        assert abs(value - np.exp(-0.5 * TAU * SIGMA**2) * np.sin(0.3)) < 1e-6
+
     def test_it_ends_in_g(self):
         axis = np.ones(DIM) / np.sqrt(DIM)
         base, x = turned(ridge(axis)), jnp.linspace(-1.0, 1.0, DIM)
