@@ -270,7 +270,7 @@ def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
     assert {each.control for each in got.choices} <= {"nothing", "g where paths end"}
     assert tried[0] == ("nothing", 3)
     assert "the surrogate" not in dict(tried)
-    assert any(each.reason == choice.CHEAP for each in got.choices)
+    assert any(choice.CHEAP in each.reason for each in got.choices)
     assert right(got).all()
 
 
@@ -380,6 +380,30 @@ def test_a_start_is_judged_by_the_steps_it_would_come_to(monkeypatch):
     finite = scores[0] < choice.HOPELESS
     assert finite.any()
     np.testing.assert_allclose(scores[1][finite], 16 * scores[0][finite])
+
+
+def test_a_second_look_where_much_depends_on_it(monkeypatch):
+    """Of three points: the first has little to do; at the second both starts may be the best; at the third only one."""
+
+    class Tried:
+        def __init__(self, setting, control, method, points):
+            self.control, self.method, self.points, self.pilots = control, method, points, setting.pilots
+            self.score = np.array([1.0, 1e6, 1e6])
+
+    monkeypatch.setattr(choice, "_Tried", Tried)
+    monkeypatch.setattr(choice, "_pilot_work", lambda *_: 1.0)
+    setting = choice.Setting(
+        problem=None, surrogate=None, t=T, x=X, seed=0, gradient=False, budget=None, deadline=np.inf
+    )
+    one, other = (Tried(setting, name, None, np.arange(3)) for name in "ab")
+    other.score[2] = 1e8
+    looks = choice._second_looks(setting, [one, other], None, np.arange(3))
+    assert [(each.control, each.points.tolist(), each.pilots) for each in looks] == [
+        ("a", [1, 2], choice.SECOND),
+        ("b", [1], choice.SECOND),
+    ]
+    assert one.score.tolist() == [1.0, np.inf, np.inf]
+    assert other.score.tolist() == [1.0, np.inf, 1e8]
 
 
 class TestMoreSteps:

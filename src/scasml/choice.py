@@ -1,8 +1,8 @@
 """method="auto": a pilot of a few replicates tells, at each point for itself, what to start from and how many paths of each kind to take.
 
-Starts are tried in the order of what their pilots take. The problem itself costs the least: where it takes no more work than a few pilots of the next
-start, that is all. Then the law of first order about that one. Where its defect is no small part of the solution, or its samples deviate by much and have
-much to do, it may be worse than none, and the next is tried, and at last all of them. The one whose `allocation` takes the least work
+Starts are tried in the order of what their pilots take: the problem itself as a rule, g where paths end, the surrogate. Where one takes no more work than
+a few pilots of the next, that is all. The last of them is kept where its defect is a small part of the solution and there is not much to do; else it may be worse
+than none, and all of them are tried. The one whose `allocation` takes the least work
 is taken. After the deadline nothing more is tried.
 """
 
@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from .allocation import REPLICATE
+from .budget import FIRST
 from .coefficients import Coefficient, diffuse_transposed
 from .defect import Defect
 from .engine import surrogate_at
@@ -40,9 +42,8 @@ SUSPECT, MUCH = 0.1, 5e9
 USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
 WORTH = 4.0
-# The problem itself is taken at once where it takes so many pilots of another start: four is the least that a correction takes, nets do better than is counted on, and
-# most of what a small call takes is not paths.
-AT_ONCE = 12.0
+# A start is taken at once where it takes so many times the least that the next would take: its pilot, and the fewest replicates of the fewest paths.
+AT_ONCE = 2.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # A plane leaves out the curvature of the solution, which paths see more of than the levels tell: its bias was up to twice what they did.
@@ -51,11 +52,11 @@ DOUBT = 2.0
 ROUNDS = 3
 # Steps of a pilot where fewer are too few, at most.
 MOST_FINER = 128
-# Replicates of a pilot where what it says of the bias decides.
-SURER = 64
+# Replicates of a pilot where what it says of the bias decides; and of a second look, at starts that seem so many times dearer than the best, at most.
+SURER, SECOND, NEARLY = 64, 16, 10.0
 # More operations than anybody has.
 HOPELESS = 1e30
-CHEAP = "started from nothing: the problem itself takes less work than to try anything else"
+CHEAP = "which takes less work than to try anything else"
 JUMP = "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
 
 
@@ -130,48 +131,57 @@ def _picard(levels: int) -> Picard:
 
 
 def _linearised(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Share]:
-    """The problem itself where that is all, else the first start that will do, else whatever takes the least work."""
+    """By the first start that will do, else by whatever takes the least work."""
     check(setting, controls[0], method)
-    tried, starts = _itself(setting, controls, method), _starts(setting, controls, method)
-    is_done = np.zeros(len(setting.t), bool)
-    for itself in tried:
-        is_done = itself.score <= AT_ONCE * _pilot_work(setting, starts[0], method)
-    shares = [share for itself in tried for share in itself.shares(np.flatnonzero(is_done), CHEAP)]
-    points = np.flatnonzero(~is_done)
-    for start in starts:
+    starts = _starts(setting, controls, method)
+    shares, tried, points = [], [], np.arange(len(setting.t))
+    for start, following in itertools.zip_longest(starts, starts[1:]):
         least = np.min([np.full(len(setting.t), np.inf), *(each.score for each in tried)], 0)[points]
         is_worth = least > WORTH * _pilot_work(setting, start, method)
-        if is_worth.any() and (start is starts[0] or time.monotonic() < setting.deadline):
-            served, tried, suspects = _led_by(setting, start, method, tried, points[is_worth])
-            shares, points = shares + served, np.concatenate([points[~is_worth], suspects])
-    return shares + (_least_work(setting, controls, method, tried, np.sort(points)) if len(points) else [])
+        if is_worth.any() and (not tried or time.monotonic() < setting.deadline):
+            served, tried, suspects = _led_by(setting, start, following, method, tried, points[is_worth])
+            shares, points = shares + served, np.sort(np.concatenate([points[~is_worth], suspects]))
+    return shares + (_least_work(setting, controls, method, tried, points) if len(points) else [])
 
 
 def _starts(setting: Setting, controls: Sequence[Control], method: Linearised) -> list[Control]:
-    """Other than nothing, in the order in which they are tried: by what a pilot takes, where all that is asked for is a value to a tolerance; else the
-    surrogate alone, whose slope is as a rule the better one."""
+    """In the order in which they are tried: by what a pilot takes, where all that is asked for is a value to a tolerance; else the first alone, whose slope
+    is as a rule the best. Nothing only where it costs little beside the first, or F is a mere source."""
     if len(controls) == 1 or not setting.budget.has_tolerance or setting.gradient:
         return [controls[0]]
-    return sorted(controls[:-1], key=lambda control: _pilot_work(setting, control, method))
+    work = lambda control: _pilot_work(setting, control, method)
+    *others, nothing = controls
+    itself = [nothing] if WORTH * work(nothing) <= work(controls[0]) or setting.problem.is_linear else []
+    return itself + sorted(others, key=work)
 
 
 def _led_by(
-    setting: Setting, start: Control, method: Linearised, tried: Sequence["_Tried"], points: NDArray[np.int64]
+    setting: Setting,
+    start: Control,
+    following: Control | None,
+    method: Linearised,
+    tried: Sequence["_Tried"],
+    points: NDArray[np.int64],
 ) -> tuple[list[Share], list["_Tried"], NDArray[np.int64]]:
-    """Those of these points that this start serves; all that was tried; and the points at which it is suspect, or beaten."""
+    """Those of these points that this start serves; all that was tried; and the points at which another should be tried, or did better."""
     everywhere = np.arange(len(setting.t))
     is_useless = _is_useless(setting, start, method, points)
-    led = _finer(_Tried(setting, start, method, points[~is_useless[points]]), setting, method)
+    led = [_Tried(setting, start, method, points[~is_useless[points]])]
+    led = led if start.model is None else _finer(led[0], setting, method)
     _distrust([*led, *tried])
     newest = np.max([k * np.isin(everywhere, each.points) for k, each in enumerate(led)], 0)
     score, seems_bad = (np.choose(newest, a) for a in zip(*((f.score, f.is_suspect()) for f in led), strict=True))
     is_beaten = np.min([score, *(each.score for each in tried)], 0) < score
+    why = "whose defect is a small part of the solution"
+    if following is not None:
+        seems_bad, why = score > AT_ONCE * _least_of(setting, following, method), CHEAP
     is_suspect = is_useless | is_beaten | seems_bad
-    sure = f"started from {start.name}, whose defect is a small part of the solution"
     shares = [
         share
         for k, each in enumerate(led)
-        for share in each.shares(points[~is_suspect[points] & (newest[points] == k)], sure)
+        for share in each.shares(
+            points[~is_suspect[points] & (newest[points] == k)], f"started from {start.name}, {why}"
+        )
     ]
     return shares, [*led, *tried], points[is_suspect[points]]
 
@@ -192,6 +202,7 @@ def _least_work(
         there = np.setdiff1d(points[least[points] > dear], np.concatenate([*known, np.zeros(0, int)]))
         if len(there) and time.monotonic() < setting.deadline:
             tried.append(_Tried(setting, other, method, there))
+    tried += _second_looks(setting, tried, method, points)
     _distrust(tried)
     older, further = 0, points
     for _ in range(ROUNDS):
@@ -209,6 +220,22 @@ def _least_work(
         shares += _best(deeper, there[told]) + _best(tried, there[~told])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
     return shares + _moved(points[lost], steep, setting)
+
+
+def _second_looks(
+    setting: Setting, tried: Sequence["_Tried"], method: Linearised, points: NDArray[np.int64]
+) -> list["_Tried"]:
+    """The starts that may be the best, once more with a larger pilot, wherever that is a small part of what there is to do: four replicates tell a variance to
+    a factor of three, and a tail not at all. What the first look said there is forgotten."""
+    looks, least, surer = [], np.min([each.score for each in tried], 0), replace(setting, pilots=SECOND)
+    for each in tried:
+        known = points[np.isin(points, each.points) & (least[points] < HOPELESS)]
+        dear = WORTH * SECOND / setting.pilots * _pilot_work(setting, each.control, method)
+        there = known[(each.score[known] < NEARLY * least[known]) & (least[known] > dear)]
+        if len(there) and time.monotonic() < setting.deadline:
+            looks.append(_Tried(surer, each.control, each.method, there))
+            each.score[there] = np.inf
+    return looks
 
 
 def _distrust(tried: Sequence["_Tried"]) -> None:
@@ -236,16 +263,6 @@ def _finer(first: "_Tried", setting: Setting, method: Linearised) -> list["_Trie
             break
         found.append(_Tried(setting, first.control, method.settle(steps=steps), np.flatnonzero(wants)))
     return found
-
-
-def _itself(setting: Setting, controls: Sequence[Control], method: Linearised) -> list["_Tried"]:
-    """The problem itself, where that costs little beside a trial of the first start, and a tolerance says how much there is to do."""
-    if not setting.budget.has_tolerance or setting.gradient or len(controls) == 1:
-        return []
-    nothing, first = (_pilot_work(setting, controls[k], method) for k in (-1, 0))
-    if WORTH * nothing > first and not setting.problem.is_linear:
-        return []
-    return [_Tried(setting, controls[-1], method, np.arange(len(setting.t)))]
 
 
 def _best(tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
@@ -326,6 +343,13 @@ def _is_useless(setting: Setting, control: Control, method: Linearised, points: 
 def _pilot_work(setting: Setting, control: Control, method: Linearised) -> float:
     """At one point, in operations."""
     return setting.pilots * _thinned_work(method, control.law, setting.gradient)
+
+
+def _least_of(setting: Setting, control: Control, method: Linearised) -> float:
+    """The least that a correction takes at one point, its pilot included."""
+    fewest = method.bounds[0] * (np.arange(len(method.names)) < method.steps_tell)
+    each = fewest @ method.settle(steps=method.fewest_steps).work(control.law, setting.gradient) + REPLICATE
+    return _pilot_work(setting, control, method) + FIRST * float(each)
 
 
 @once_per_structure
