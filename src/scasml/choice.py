@@ -81,8 +81,8 @@ def choose(setting: Setting, controls: Sequence[Control]) -> list[Share]:
     first, method = controls[0], Linearised()
     jumping, known = np.zeros(len(setting.t), bool), np.ones(len(setting.t), bool)
     # Before anything dear is compiled.
-    if first.model is not None:
-        value, slope = surrogate_at(first.model, setting.t, setting.x)
+    if setting.surrogate is not None:
+        value, slope = surrogate_at(setting.surrogate, setting.t, setting.x)
         known = np.isfinite(value) & np.isfinite(slope).all(1)
     if method.differentiates(setting.problem, setting.gradient):
         jumping = slopes_jump(setting, first)
@@ -200,7 +200,7 @@ def _least_work(
         least, dear = np.min([each.score for each in tried], 0), WORTH * _pilot_work(setting, other, method)
         known = [each.points for each in tried if each.control is other]
         there = np.setdiff1d(points[least[points] > dear], np.concatenate([*known, np.zeros(0, int)]))
-        if len(there) and time.monotonic() < setting.deadline:
+        if len(there) and (other is controls[0] or time.monotonic() < setting.deadline):
             tried.append(_Tried(setting, other, method, there))
     tried += _second_looks(setting, tried, method, points)
     _distrust(tried)
