@@ -43,7 +43,7 @@ USELESS = 0.15
 # A pilot is worth running where there is so many times its work to do.
 WORTH = 4.0
 # A start is taken at once where it takes so many times the least that the next would take: its pilot, and the fewest replicates of the fewest paths.
-AT_ONCE = 3.0
+AT_ONCE = 4.0
 # Of the standard error that is aimed at: a bias that is larger shows.
 SHOWS = 0.25
 # A plane leaves out the curvature of the solution, which paths see more of than the levels tell: its bias was up to twice what they did.
