@@ -109,7 +109,7 @@ def test_a_useless_surrogate_is_not():
     """Off by forty times the solution: the answer is as sure as without one, and right."""
     got, none = answer(useless), answer(None)
     assert "the surrogate" not in {each.control for each in got.choices}
-    assert all("less work" in each.reason for each in got.choices)
+    assert all("less work" in each.reason or "g where paths end" in each.reason for each in got.choices)
     assert right(got).all()
     assert (got.status == "converged").all()
     assert (none.status == "converged").all()
@@ -194,7 +194,7 @@ def test_planted_faults(fault, monkeypatch):
     """A choice by the largest work starts from something else; a control that is forgotten in the sum gives another answer."""
     if fault == "variance":
         start = lambda: (
-            scasml.correct(PROBLEM, useless, T[:1], X[:1], rtol=0.5, with_gradient=False, safe=False).choices
+            scasml.correct(PROBLEM, useless, T[:1], X[:1], rtol=0.02, with_gradient=False, safe=False).choices
         )
         sound, tried = start(), choice._Tried.__init__
 
@@ -203,7 +203,9 @@ def test_planted_faults(fault, monkeypatch):
             self.score = np.where(np.isfinite(self.score), 1 / self.score, np.inf)
 
         monkeypatch.setattr(choice._Tried, "__init__", upside_down)
-        monkeypatch.setattr(choice, "WORTH", 0.0)  # everything is tried
+        monkeypatch.setattr(choice, "WORTH", 0.0)  # everything is tried,
+        monkeypatch.setattr(choice, "AT_ONCE", 0.0)  # and nothing taken at once,
+        monkeypatch.setattr(choice, "MUCH", 0.0)  # nor unseen
         assert start()[0].control != sound[0].control
     else:
         from scasml.engine import local

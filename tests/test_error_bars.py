@@ -92,12 +92,14 @@ def test_error_bars_shrink_with_the_root_of_the_paths(name):
 
 @pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
 def test_to_a_ten_thousandth(name):
-    """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors."""
+    """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors and the rounding of float32: from g
+    where paths end diffusion-reaction has no other."""
     case = BY_NAME[name]
     t, x = case.points(4, seed=0)
     got = scasml.correct(case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False)
     assert (got.status == "converged").all()
-    assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)
+    rounding = intervals.ROUNDING * (1 + np.abs(got.value))
+    assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias + rounding)
 
 
 def test_a_plane_of_its_own_covers():
