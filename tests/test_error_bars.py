@@ -25,22 +25,8 @@ def test_coverage(name, replicates):
     assert 0.93 <= intervals.coverage(BY_NAME[name], replicates).covered <= 0.97
 
 
-def test_where_there_is_no_error_but_rounding():
-    """The solution of `hjb_lin` is g and the time that is left: from g where paths end nothing varies, and every answer is right to float32."""
-    got = intervals.coverage(BY_NAME["HJB lin 20d, no surrogate"], intervals.LARGE, repeats=100, method="auto")
-    assert got.covered == 1.0
-    assert got.bias == 0.0
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        (name, method)
-        for name in BY_NAME
-        for method in ("Linearised", "auto")
-        if "Heston" not in name and (name, method) != ("HJB lin 20d, no surrogate", "auto")
-    ],
-)
+@pytest.mark.parametrize("name", [name for name in BY_NAME if "Heston" not in name])
+@pytest.mark.parametrize("method", ["Linearised", "auto"])
 def test_coverage_beyond_picard(name, method):
     """The same, the remainder included; at the larger budget, where a bias that is not stated would show. Paths of Heston's take 64 steps and more, and
     minutes."""
@@ -92,14 +78,12 @@ def test_error_bars_shrink_with_the_root_of_the_paths(name):
 
 @pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
 def test_to_a_ten_thousandth(name):
-    """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors and the rounding of float32: from g
-    where paths end diffusion-reaction has no other."""
+    """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors."""
     case = BY_NAME[name]
     t, x = case.points(4, seed=0)
     got = scasml.correct(case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False)
     assert (got.status == "converged").all()
-    rounding = intervals.ROUNDING * (1 + np.abs(got.value))
-    assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias + rounding)
+    assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)
 
 
 def test_a_plane_of_its_own_covers():
