@@ -201,10 +201,16 @@ class TestFindings:
         assert "one more Picard level" in text
 
     @pytest.mark.parametrize(
-        ("part", "cure"), [("levels", "one more Picard level"), ("noise", "more samples"), ("steps", "more steps")]
+        ("part", "cure"),
+        [
+            ("levels", "one more Picard level"),
+            ("noise", "more samples"),
+            ("steps", "more steps"),
+            ("rounding", "float64"),
+        ],
     )
     def test_the_largest_bias_is_named(self, part, cure):
-        bias = {name: np.full(6, 1.0 if name == part else 0.1) for name in ("levels", "noise", "steps")}
+        bias = {name: np.full(6, 1.0 if name == part else 0.1) for name in ("levels", "noise", "steps", "rounding")}
         got = dataclasses.replace(with_levels(healthy(), bias=bias), bias=np.full(6, 1.2))
         assert cure in texts(got, "bias")
 

@@ -128,7 +128,8 @@ class TestTolerance:
         t, x = np.append(np.float32(0.8), T[:others]), np.concatenate([X[:1], X[:others]])
         got = correct(t, x, atol=0.05, throw=True)
         assert got.status[0] == "converged"
-        assert got.replicates[0] == got.stderr[0] == got.bias[0] == 0
+        assert got.replicates[0] == got.stderr[0] == 0
+        assert got.bias[0] < 1e-6
         np.testing.assert_allclose(got.value[0], float(EXACT(0.8, X[0])), rtol=1e-5)
         if others:
             check_same_bits(adaptive(), dataclasses.replace(got, **part(got, slice(1, None))))

@@ -29,8 +29,10 @@ def test_coverage(name, replicates):
 @pytest.mark.parametrize("method", ["Linearised", "auto"])
 def test_coverage_beyond_picard(name, method):
     """The same, the remainder included; at the larger budget, where a bias that is not stated would show. Paths of Heston's take 64 steps and more, and
-    minutes."""
-    assert 0.93 <= intervals.coverage(BY_NAME[name], intervals.LARGE, method=method).covered <= 0.97
+    minutes. Where no replicate varies the interval is that of rounding, which may cover more."""
+    got = intervals.coverage(BY_NAME[name], intervals.LARGE, method=method)
+    assert got.covered >= 0.93
+    assert got.covered <= 0.97 or np.isinf(got.bias)
 
 
 @pytest.mark.parametrize("name", sorted(HARDLY_KNOWN))

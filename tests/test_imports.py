@@ -26,7 +26,7 @@ ORDER = [
     ["times", "sampling"],
     ["estimators"],
     ["statistics", "plots", "tables", "progress", "interruption"],
-    ["budget", "safety", "diagnosis"],
+    ["budget", "safety", "diagnosis", "rounding"],
     ["engine", "surrogates", "allocation"],
     ["correction", "query", "steepness"],
     ["setting"],

@@ -286,8 +286,8 @@ def test_a_linear_law_takes_no_steps():
     problem, exact = heat()
     answer = scasml.correct(problem, rough, 0.1, X, method=Linearised(samples=64), replicates=64, safe=False)
     assert answer.steps == 0
-    assert answer.bias == 0
-    assert abs(answer.value - exact(jnp.asarray(0.1), jnp.asarray(X))) < SIGMAS * answer.stderr + 2e-6
+    assert answer.bias < 2e-6
+    assert abs(answer.value - exact(jnp.asarray(0.1), jnp.asarray(X))) < SIGMAS * answer.stderr + answer.bias
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import scasml
-from scasml.surrogates.terminal import DRAWS, Base, along, directions, turned
+from scasml.surrogates.terminal import DRAWS, Base, _leading, along, directions, turned
 
 DIM, SIGMA, TAU = 30, 0.8, 0.7
 
@@ -113,3 +113,11 @@ def test_a_correction_from_it():
     got = scasml.correct(problem, None, 0.0, x, rtol=1e-5, with_gradient=False)
     assert got.choices[0].control == "g where paths end"
     assert abs(got.value - problem.exact(0.0, x)) < 1e-5
+
+
+def test_the_leading_direction():
+    """That of a singular value decomposition, where the first has more than half of the squares; the rows are noise but for that."""
+    rows = np.random.default_rng(0).normal(size=(64, DIM)) + np.outer(np.linspace(-4, 4, 64), np.arange(DIM) / DIM)
+    want = np.linalg.svd(rows)[2][0]
+    assert abs(_leading(rows) @ want) > 1 - 1e-9
+    assert np.all(_leading(np.zeros((3, DIM))) == 0)

@@ -35,6 +35,7 @@ from .precision import cast, precision
 from .problem import AbstractLaw
 from .progress import Progress, Report, correction_bar
 from .query import Query, query
+from .rounding import rounding
 from .safety import kept_share
 from .setting import Setting, Share
 from .statistics import LEVEL, half_width
@@ -209,10 +210,12 @@ class Run:
                 Tally(share, setting.kernel(share.control, share.estimator, share.points, chunk=asked.chunk))
                 for share in self._shares(setting, law)
             ]
-            # At t = T the solution is g: no simulation, no error.
-            self.base, self.end = np.zeros(len(asked.t)), terminal_at(law, asked.x[~self.inside])
+            # At t = T the solution is g: no simulation, no error but of rounding.
+            end = asked.x[~self.inside]
+            self.base, self.end = np.zeros(len(asked.t)), terminal_at(law, end)
+            self.end_bias = rounding(terminal_at, law, end)
             if self.model is not None:
-                self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], asked.x[~self.inside])
+                self.base[~self.inside], _ = surrogate_at(self.model, asked.t[~self.inside], end)
 
     @property
     def work(self) -> float:
@@ -305,6 +308,7 @@ class Run:
         steps, gradient_method = np.zeros(points, int), np.full(points, "exact", object)
         gradient, gradient_stderr, gradient_bias = (np.zeros((points, dim)) for _ in range(3))
         value[~self.inside], gradient[~self.inside] = self.end
+        bias[~self.inside], gradient_bias[~self.inside] = self.end_bias
         base = self.base.copy()
         for tally in self.tallies:
             at = np.flatnonzero(self.inside)[tally.share.points]

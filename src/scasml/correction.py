@@ -23,6 +23,8 @@ TOO_BIASED = "bias above tolerance"
 UNKNOWN = "bias unknown"
 LATE = "over time"
 INTERRUPTED = "interrupted"
+# Of an error bar: a bias that is not worth a word.
+UNSEEN = 1e-3
 
 
 class Round(NamedTuple):
@@ -218,8 +220,9 @@ def _digits(half_width: float, value: float) -> int:
     return int(np.clip(1 - np.floor(np.log10(size)), 0, 12)) if np.isfinite(size) and size > 0 else 4
 
 
-def _bias_words(bias: float) -> str:
-    return "bias unknown" if np.isnan(bias) else "no bias" if bias == 0 else f"of which bias {bias:.1g}"
+def _bias_words(bias: float, half: float) -> str:
+    """Where there is only that of rounding, and it does not show, none."""
+    return "bias unknown" if np.isnan(bias) else "no bias" if bias <= UNSEEN * half else f"of which bias {bias:.1g}"
 
 
 def _one_line(answer: Correction) -> str:
@@ -228,14 +231,14 @@ def _one_line(answer: Correction) -> str:
     if answer.status == NOT_FINITE:
         parts = [f"u = {answer.value} (not finite: the surrogate or the simulation returned NaN or infinity here)"]
     elif not np.isfinite(half):
-        parts = [f"u = {value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias))]
+        parts = [f"u = {value:.{digits}f} with no error bar from one replicate", _bias_words(float(answer.bias), half)]
     elif answer.kept_share == 1:
-        parts = [f"u = {value:.{digits}f} +- {half:.{digits}f} (95 %)", _bias_words(float(answer.bias))]
+        parts = [f"u = {value:.{digits}f} +- {half:.{digits}f} (95 %)", _bias_words(float(answer.bias), half)]
     else:
         low, high = answer.interval(LEVEL)
         parts = [
             f"u = {value:.{digits}f} (95 %: {low:.{digits}f} to {high:.{digits}f})",
-            _bias_words(float(answer.bias)),
+            _bias_words(float(answer.bias), half),
         ]
     if answer.status in (KEPT, TOO_BIASED, UNKNOWN, LATE, INTERRUPTED) or (
         answer.status == EXHAUSTED and answer.budget.has_tolerance

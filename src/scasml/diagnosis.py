@@ -171,16 +171,17 @@ def _bias(answer: Any) -> Iterable[Finding]:
             "full history in time and no threshold; or F is too steep in u or z for Picard over the time that is left.",
         )
     with np.errstate(invalid="ignore"):
-        large = np.flatnonzero(bias > stderr)
+        large = np.flatnonzero((bias > stderr) & (np.atleast_1d(answer.replicates) > 0))
     if len(large) > 0.1 * len(bias):
         parts = {
             name: float(np.median(np.nan_to_num(np.concatenate([level.bias[name] for level in answer.levels]))))
-            for name in ("levels", "noise", "steps")
+            for name in ("levels", "noise", "steps", "rounding")
         }
         cure = {
             "levels": "one more Picard level",
             "noise": "more samples per level (they stand inside F)",
             "steps": "more steps per path",
+            "rounding": 'dtype="float64"',
         }[max(parts, key=lambda name: parts[name])]
         yield Finding(
             "bias",

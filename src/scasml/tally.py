@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import Kernel
+from .engine import Kernel, surrogate_at
 from .estimators import Evaluations
 from .estimators.base import FIRST_HALF, MINUS_NOISE, NOISE, ORDINARY, SECOND_HALF
+from .rounding import last_digit, rounding
 from .setting import Share
 from .statistics import Extremes, Floats, Groups, Moments
 from .steepness import steepness
@@ -37,6 +38,10 @@ class Tally:
         self._last = np.full((versions, points, MOST_AGAIN), np.nan)
         self._last_slope = np.full((versions, points, MOST_AGAIN, width), np.nan)
         self._again = np.zeros(points, np.int64)
+        self._known: dict[str, Floats] | None = None  # the biases, until more rows come
+        self._rounding: tuple[Floats, Floats] = (np.zeros(points), np.zeros((points, dim)))
+        if kernel.control is not None:
+            self._rounding = rounding(surrogate_at, kernel.control, kernel.t, kernel.x)
 
     @property
     def count(self) -> NDArray[np.int64]:
@@ -66,6 +71,7 @@ class Tally:
         return point[order], replicate[order], version[order]
 
     def _add(self, point: NDArray[Any], replicate: NDArray[Any], version: NDArray[Any], rows: Any) -> None:
+        self._known = None
         if len(self._last):
             early = replicate < MOST_AGAIN
             at = version[early], point[early], replicate[early]
@@ -94,12 +100,22 @@ class Tally:
         return self.surrogate_value + self.value.mean
 
     def biases(self) -> dict[str, Floats]:
-        """Of the levels not taken, of noise inside F, and of the steps."""
+        """Of the levels not taken, of noise inside F, of the steps, and of rounding what all replicates share."""
+        if self._known is None:
+            self._known = self._biases()
+        return self._known
+
+    def _biases(self) -> dict[str, Floats]:
         levels = self.share.estimator.bias(self.kernel.law, self.increments.mean, self.sizes.mean)
         levels = self.share.control.doubt * levels
         levels = np.where(self._is_lost(levels), np.nan, levels)
         levels = levels + self.share.left_out
-        return {"levels": levels, "noise": _noise_inside(self._last) + 0 * levels, "steps": self.share.bias}
+        return {
+            "levels": levels,
+            "noise": _noise_inside(self._last) + 0 * levels,
+            "steps": self.share.bias,
+            "rounding": self._rounding[0] + last_digit(self.kernel.x.dtype, self.surrogate_value, self.value.mean),
+        }
 
     def bias(self) -> Floats:
         return sum(self.biases().values(), np.zeros(len(self.count)))
@@ -110,7 +126,8 @@ class Tally:
         levels = method.bias(law, np.moveaxis(self.gradient_increments.mean, 1, -1), sizes)
         levels = self.share.control.doubt * levels
         levels = np.where(self._is_lost(levels[:, 0])[:, None], np.nan, levels)
-        return levels + _noise_inside(self._last_slope) + self.share.gradient_bias
+        rounded = self._rounding[1] + last_digit(self.kernel.x.dtype, self.surrogate_slope, self.gradient.mean)
+        return levels + _noise_inside(self._last_slope) + self.share.gradient_bias + rounded
 
     def _is_lost(self, levels: Floats) -> NDArray[np.bool_]:
         """Where the increments do not tell of those to come; not asked where there are none, or nothing is told anyway."""

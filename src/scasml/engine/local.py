@@ -5,6 +5,7 @@ length that is data. So there is one program per (law, method), whatever the num
 replicates, chunks or threads; no result can depend on them, and none of them retraces.
 """
 
+import functools
 import hashlib
 import os
 import sys
@@ -195,8 +196,6 @@ class Kernel:
         self.t, self.x, self.keys = t, x, point_keys(seed, t, x)
         self.rows, self.seconds = 0, 0.0  # without the first call, which compiles
         self._chunk, self._size, self._workers = chunk, chunk or 1, 0
-        # Every row in a thread of the pool, the first too: JAX's settings may differ from thread to thread. It ends with the kernel.
-        self._pool = ThreadPoolExecutor(_cores())
 
     @property
     def seconds_per_row(self) -> float:
@@ -208,7 +207,7 @@ class Kernel:
     ) -> Iterator[tuple[slice, Row]]:
         """Works through the list of (point, replicate, version) in order; yields a slice of it and its rows."""
         at, total = 0, len(point)
-        submit = lambda part: self._pool.submit(self._call, point[part], replicate[part], version[part])
+        submit = lambda part: _pool().submit(self._call, point[part], replicate[part], version[part])
         if not self._workers and total:
             # The first call compiles, unless that was done before; others would only wait for it.
             at = min(self._size, CAPACITY, total)
@@ -291,6 +290,12 @@ def _holds(jaxpr: Any) -> bool:
             if _holds(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
                 return True
     return False
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """Of all kernels. Every row is computed in a thread of it, the first too: JAX's settings may differ from thread to thread."""
+    return ThreadPoolExecutor(_cores())
 
 
 def _cores() -> int:

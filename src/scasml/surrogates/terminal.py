@@ -34,6 +34,8 @@ DRAWS = 4
 POINTS = 256
 # Slopes that tell which direction g varies along; and of their squares, from what share on the nodes lie along the first.
 SLOPES, LEADING = 64, 0.5
+# Each leaves of the other directions their share of the first, squared.
+POWERS = 32
 
 # Of T: what is closer to the end than float32 can tell is as close as this, or u_t would be that of no time left.
 NEAR = 2.0**-20
@@ -75,12 +77,20 @@ def turned(problem: Problem) -> Base:
     slopes = np.asarray(_slopes(problem, jnp.asarray(noise, jnp.result_type(float))), np.float64)
     if not np.isfinite(slopes).all():
         return Base(problem, draws)
-    _, sizes, axes = np.linalg.svd(slopes, full_matrices=False)
-    if sizes[0] ** 2 <= LEADING * np.sum(sizes**2):
+    axis = _leading(slopes)
+    if np.sum((slopes @ axis) ** 2) <= LEADING * np.sum(slopes**2):
         return Base(problem, draws)
-    # Of either sign; and as many as there are nodes, in however few dimensions.
-    axis = axes[0] * np.sign(axes[0, np.argmax(np.abs(axes[0]))])
+    # As many as there are nodes, in however few dimensions.
     return Base(problem, *along(axis, np.resize(draws, (DRAWS, problem.dim))))
+
+
+def _leading(rows: NDArray[Any]) -> NDArray[Any]:
+    """The unit vector that they lie along most, by power iteration from the longest of them: a decomposition of LAPACK's waits for threads of its own."""
+    axis = rows[np.argmax(np.sum(rows**2, 1))]
+    for _ in range(POWERS):
+        size = np.linalg.norm(axis)
+        axis = (axis / size if size > 0 else axis) @ rows.T @ rows
+    return axis / max(np.linalg.norm(axis), np.finfo(axis.dtype).tiny)
 
 
 def along(axis: NDArray[Any], draws: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
