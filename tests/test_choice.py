@@ -433,3 +433,32 @@ class TestMoreSteps:
 
     def test_not_after_the_deadline(self, monkeypatch):
         assert len(self.finer(monkeypatch, deadline=0.0)) == 1
+
+
+class TestBest:
+    """Of three points: at the first the best stays the cheapest, at the second it comes to more steps than the next is worth, at the third both do."""
+
+    @staticmethod
+    def start(name, score, settled):
+        def shares(points, reason):
+            some = choice.Share(
+                name, Linearised(), points, np.zeros(len(points)), np.zeros((len(points), 1)), work=settled[points]
+            )
+            return [some] if len(points) else []
+
+        return SimpleNamespace(name=name, score=np.array(score), shares=shares)
+
+    def chosen(self, deadline=np.inf):
+        settled = {"a": np.array([1.0, 4.0, 4.0]), "b": np.array([2.0, 2.0, 8.0])}
+        tried = [self.start("a", [1.0, 1.0, 1.0], settled["a"]), self.start("b", [2.0, 2.0, 2.0], settled["b"])]
+        found = choice._best(SimpleNamespace(t=T[:3], deadline=deadline), tried, np.arange(3))
+        assert sorted(np.concatenate([share.points for share in found])) == [0, 1, 2]
+        for share in found:
+            np.testing.assert_array_equal(share.work, settled[share.control][share.points])
+        return {share.control: share.points.tolist() for share in found}
+
+    def test_by_the_steps_that_it_comes_to(self):
+        assert self.chosen() == {"a": [0, 2], "b": [1]}
+
+    def test_not_after_the_deadline(self):
+        assert self.chosen(deadline=0.0) == {"a": [0, 1, 2]}

@@ -31,6 +31,7 @@ from .plan import SURE, Trial, check, gradients, plan, slopes_jump
 from .problem import AbstractLaw, Problem
 from .roughness import terminal_may_be_rough
 from .setting import Control, Setting, Share
+from .statistics import Floats
 from .structure import once_per_structure
 from .surrogate import AbstractSurrogate, wrap
 from .surrogates.terminal import turned
@@ -213,11 +214,11 @@ def _least_work(
         tried += _again(setting, tried, method, further)
     least = np.min([each.score for each in tried], 0)[points]
     lost, biased = np.isinf(least), np.isfinite(least) & (least >= HOPELESS)
-    shares = _best(tried, points[~lost & ~biased])
+    shares = _best(setting, tried, points[~lost & ~biased])
     if biased.any():
         there, deeper = points[biased], _deeper(setting, controls, tried, points[biased])
         told = np.isfinite(np.min([each.score for each in deeper], 0)[there])
-        shares += _best(deeper, there[told]) + _best(tried, there[~told])
+        shares += _best(setting, deeper, there[told]) + _best(setting, tried, there[~told])
     steep = lambda there: _by_picard(there, controls, "F is too steep in u to be linearised")
     return shares + _moved(points[lost], steep, setting)
 
@@ -265,11 +266,28 @@ def _finer(first: "_Tried", setting: Setting, method: Linearised) -> list["_Trie
     return found
 
 
-def _best(tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
-    best = np.argmin([each.score for each in tried], 0)
-    return [
-        share for k, each in enumerate(tried) for share in each.shares(points[best[points] == k], _reason(tried, k))
+def _best(setting: Setting, tried: Sequence["_Tried"], points: NDArray[np.int64]) -> list[Share]:
+    """By the least score; where that comes to more steps, and so to more work, than the score of the next, by the one of the two that takes less then."""
+    scores = np.array([each.score for each in tried])
+
+    def served(points: NDArray[np.int64]) -> tuple[list[Share], Floats]:
+        best, work = np.argmin(scores, 0), np.full(len(setting.t), np.inf)
+        by_start = [each.shares(points[best[points] == k], _reason(tried, k)) for k, each in enumerate(tried)]
+        shares = [share for some in by_start for share in some]
+        for share in shares:
+            work[share.points] = share.work
+        np.put_along_axis(scores, best[None], np.inf, 0)
+        return shares, work
+
+    shares, work = served(points)
+    least = np.min(scores, 0)[points]
+    is_dearer = (work[points] > least) & (least < HOPELESS) & (time.monotonic() < setting.deadline)
+    others, instead = served(points[is_dearer])
+    is_less = instead < work
+    kept = [share.at(~is_less[share.points]) for share in shares] + [
+        share.at(is_less[share.points]) for share in others
     ]
+    return [share for share in kept if len(share.points)]
 
 
 def _deeper(

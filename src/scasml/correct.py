@@ -220,7 +220,7 @@ class Run:
     @property
     def work(self) -> float:
         """Of all points to their error bars, in operations; infinite where that is not known, or the bias is larger than they are."""
-        return sum(tally.share.work for tally in self.tallies)
+        return sum(float(np.sum(tally.share.work)) for tally in self.tallies)
 
     def _shares(self, setting: Setting, law: AbstractLaw) -> list[Share]:
         """By whom every point is served."""

@@ -105,7 +105,7 @@ class Trial:
         more = np.sum(_work(share.estimator, self.control.law, self.setting.gradient)) / np.sum(self.work)
         count = share.estimator.steps
         thin = self.thin if count == "auto" else self.thin.settle(steps=count)
-        return replace(share, left_out=left_out, work=float(more * np.sum(work)), thin=thin)
+        return replace(share, left_out=left_out, work=more * work, thin=thin)
 
 
 @once_per_structure

@@ -73,9 +73,14 @@ class Share:
     gradient_bias: Floats
     pilots: int = 0  # replicates per point of the pilot, each of them run twice if paths are taken in steps
     reason: str = "asked for"
-    work: float = np.inf  # of all its points to the error bar that is aimed at, in operations, if that is known
+    work: Floats | float = np.inf  # of each point to the error bar that is aimed at, in operations, if that is known
     left_out: Floats | float = 0.0  # at most what the increments add that are not taken
     thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
+
+    def at(self, rows: NDArray[np.bool_]) -> "Share":
+        """Of these of its points alone."""
+        each = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
+        return replace(self, estimator=self.estimator.at(rows), **each)
 
     def methods(self) -> Iterator[tuple[NDArray[np.int64], AbstractEstimator]]:
         """Points with as many samples of each increment, and the estimator with those."""
