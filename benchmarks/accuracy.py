@@ -34,6 +34,8 @@ ROUNDS = 4
 SIZES = (32, 128, 512, 2048)
 # Paths of a replicate that is not to be good but quick.
 FEW = 4
+# Of a path, where two are too few.
+MORE_STEPS = 8
 # Calls as a user makes them are asked for the error of the surrogate over so much, and at most so much; with so many seeds, each call once to compile and once
 # for its time; and the others get so many times what `auto` takes, in seconds; to compile, so many seconds at most.
 TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 3, 3, 30.0
@@ -49,6 +51,10 @@ def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> 
         made[f"Linearised, {sampling}"] = _linearised(problem, sampling)
         if sampling == "rqmc":
             made[f"Linearised, {sampling}, no remainder"] = _without_remainder(problem, sampling)
+            if not problem.is_linear:
+                made[f"Linearised, {sampling}, no remainder, {MORE_STEPS} steps"] = [
+                    each.settle(steps=MORE_STEPS) for each in _without_remainder(problem, sampling)
+                ]
     return made
 
 
@@ -316,6 +322,7 @@ def main(*arguments: str) -> None:
         return
     for pair in pairs():
         print(measure(pair, ("rqmc",)), flush=True)
+        jax.clear_caches()  # or a process holds more programs than the system allows mappings
 
 
 def picture(table: Table, path: Path) -> str:

@@ -11,9 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
+from scasml.setting import Setting
 from scasml.surrogates import wrap
 
 SIGMAS = 6.0
+
+
+def setting(problem, t, x, budget, surrogate=None, **options):
+    """What a value alone is planned for, without a deadline."""
+    told = {"seed": 0, "gradient": False, "deadline": np.inf} | options
+    return Setting(problem=problem, surrogate=surrogate, t=t, x=x, budget=budget, **told)
 
 
 def manufactured(dim=3, diffusion=0.7, uses_z=True, horizon=0.8):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, manufactured
+from helpers import SIGMAS, manufactured, setting
 from scasml import Defect, Linearised, Picard, Problem
 from scasml.allocation import COUNTED_ON, LEFT_OUT, NET, REPLICATE, allocate
 from scasml.budget import Budget
 from scasml.engine import Kernel
 from scasml.plan import Trial
-from scasml.setting import Control, Setting
+from scasml.setting import Control
 from scasml.surrogate import wrap
 
 PROBLEM, EXACT = manufactured()
@@ -191,21 +191,12 @@ def test_every_point_has_its_own_numbers():
 
 def test_a_variance_of_few_replicates_is_thought_larger():
     """By Jeffreys' prior its mean is (n - 1)/(n - 3) times what they show: three times that of four."""
-    setting = Setting(
-        problem=SMALL,
-        surrogate=None,
-        t=np.zeros(1, np.float32),
-        x=np.zeros((1, 2), np.float32),
-        seed=0,
-        gradient=False,
-        budget=Budget(rtol=1e-6),
-        deadline=np.inf,
-    )
+    asked = setting(SMALL, np.zeros(1, np.float32), np.zeros((1, 2), np.float32), Budget(rtol=1e-6))
     control = Control("nothing", SMALL, None)
-    trial = Trial(setting, control, Linearised(gradient="pathwise"), np.arange(1))
+    trial = Trial(asked, control, Linearised(gradient="pathwise"), np.arange(1))
     seen = trial.run.variance * trial.thin.counts
     work = lambda variance: (
-        allocate(setting.budget, trial.thin.bounds, trial.work, trial.run.value, variance, rate=COUNTED_ON).work
+        allocate(asked.budget, trial.thin.bounds, trial.work, trial.run.value, variance, rate=COUNTED_ON).work
     )
     np.testing.assert_allclose(trial.allocation.work, work(3 * seen), rtol=0.5)  # but for what may be left out
     assert trial.allocation.work > 2 * work(seen)

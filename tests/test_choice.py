@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, heat, manufactured, rough
+from helpers import SIGMAS, heat, manufactured, rough, setting
 from scasml import Linearised, Picard, Problem, choice, problems
 from scasml.budget import Budget
 from scasml.operations import operations
@@ -366,20 +366,11 @@ def test_more_steps_for_a_bias_above_half_an_error_bar():
 
 def test_a_start_is_judged_by_the_steps_it_would_come_to(monkeypatch):
     """Its score is that of as many times more work."""
-    setting = choice.Setting(
-        problem=PROBLEM,
-        surrogate=None,
-        t=T,
-        x=X,
-        seed=0,
-        gradient=False,
-        budget=Budget(rtol=0.5),
-        deadline=np.inf,
-    )
+    planned = setting(PROBLEM, T, X, Budget(rtol=0.5))
     control, scores = choice.controls(PROBLEM, None, None)[-1], []
     for times in (1, 16):
         monkeypatch.setattr(choice, "times_more_steps", lambda *_, times=times: np.full(len(T), times))
-        scores.append(choice._Tried(setting, control, Linearised(), np.arange(3)).score)
+        scores.append(choice._Tried(planned, control, Linearised(), np.arange(3)).score)
     finite = scores[0] < choice.HOPELESS
     assert finite.any()
     np.testing.assert_allclose(scores[1][finite], 16 * scores[0][finite])
@@ -395,12 +386,10 @@ def test_a_second_look_where_much_depends_on_it(monkeypatch):
 
     monkeypatch.setattr(choice, "_Tried", Tried)
     monkeypatch.setattr(choice, "_pilot_work", lambda *_: 1.0)
-    setting = choice.Setting(
-        problem=None, surrogate=None, t=T, x=X, seed=0, gradient=False, budget=None, deadline=np.inf
-    )
-    one, other = (Tried(setting, name, None, np.arange(3)) for name in "ab")
+    planned = setting(None, T, X, None)
+    one, other = (Tried(planned, name, None, np.arange(3)) for name in "ab")
     other.score[2] = 1e8
-    looks = choice._second_looks(setting, [one, other], None, np.arange(3))
+    looks = choice._second_looks(planned, [one, other], None, np.arange(3))
     assert [(each.control, each.points.tolist(), each.pilots) for each in looks] == [
         ("a", [1, 2], choice.SECOND),
         ("b", [1], choice.SECOND),

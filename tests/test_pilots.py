@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import scasml
+from helpers import setting
 from scasml import Defect, Linearised, pilots, problems
 from scasml.budget import Budget
 from scasml.pilots import APART, MOST_PILOTS, Pilot, steps
-from scasml.setting import Control, Setting
+from scasml.setting import Control
 from scasml.surrogate import wrap
 
 STDERR = 1.0
@@ -41,12 +42,9 @@ def looked(monkeypatch):
 
         monkeypatch.setattr(pilots, "pilot", pilot)
         budget = SimpleNamespace(expected_stderr=lambda *_: np.full(1, STDERR))
-        setting = Setting(
-            problem=None, surrogate=None, t=np.zeros(1), x=np.zeros((1, 3)), seed=0, gradient=False, budget=budget,
-            deadline=np.inf,
-        )  # fmt: skip
+        planned = setting(None, np.zeros(1), np.zeros((1, 3)), budget)
         law = scasml.problems.burgers(3)
-        (share,) = steps(setting, Control("it", law, None), Linearised(gradient="pathwise"), np.arange(1))
+        (share,) = steps(planned, Control("it", law, None), Linearised(gradient="pathwise"), np.arange(1))
         return asked, share
 
     return look
@@ -104,19 +102,9 @@ class TestApart:
         wave = lambda t, x: jax.nn.sigmoid(t + jnp.sum(x)) * (1 + 0.002 * jnp.sin(jnp.sum(x)))
         model = wrap(wave, problem)
         x = np.full((2, 20), [[0.05], [-0.05]], np.float32)
-        setting = Setting(
-            problem=problem,
-            surrogate=model,
-            t=np.zeros(2, np.float32),
-            x=x,
-            seed=0,
-            gradient=False,
-            budget=Budget(rtol=1e-4),
-            deadline=np.inf,
-            pilots=16,
-        )
+        planned = setting(problem, np.zeros(2, np.float32), x, Budget(rtol=1e-4), model, pilots=16)
         method = Linearised(estimator_steps, gradient="pathwise", remainder=0)
-        return pilots.pilot(setting, Control("the surrogate", Defect(problem, model), model), method, np.arange(2))
+        return pilots.pilot(planned, Control("the surrogate", Defect(problem, model), model), method, np.arange(2))
 
     def test_apart(self):
         assert (self.run(np.sqrt(2.0), 2).apart > APART).all()
@@ -136,19 +124,10 @@ def test_what_is_not_asked_of_the_steps_is_not_run(monkeypatch):
     """With the `rest` of an earlier pilot R has no samples, and its share of the bias is that of before."""
     problem = problems.burgers(2)
     model = wrap(lambda t, x: 0.9 * jax.nn.sigmoid(t + jnp.sum(x)), problem)
-    setting = Setting(
-        problem=problem,
-        surrogate=model,
-        t=np.zeros(1, np.float32),
-        x=np.zeros((1, 2), np.float32),
-        seed=0,
-        gradient=False,
-        budget=Budget(rtol=1e-3),
-        deadline=np.inf,
-    )
+    planned = setting(problem, np.zeros(1, np.float32), np.zeros((1, 2), np.float32), Budget(rtol=1e-3), model)
     control, method = Control("it", Defect(problem, model), model), Linearised(2, gradient="pathwise")
-    whole = pilots.pilot(setting, control, method, np.arange(1))
-    part = pilots.pilot(setting, control, method, np.arange(1), whole.rest)
+    whole = pilots.pilot(planned, control, method, np.arange(1))
+    part = pilots.pilot(planned, control, method, np.arange(1), whole.rest)
     assert whole.increments[0, 2] != 0
     assert part.increments[0, 2] == 0
     assert part.rest == whole.rest > 1
