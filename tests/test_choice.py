@@ -14,6 +14,7 @@ from scasml import Linearised, Picard, Problem, choice, problems
 from scasml.budget import Budget
 from scasml.operations import operations
 from scasml.pilots import times_more_steps
+from scasml.setting import PILOT_REPLICATES
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -298,6 +299,14 @@ class TestOrder:
         """About g much of the solution is missing: it is not taken unseen, and the dear surrogate is the next."""
         names, _ = self.tried(monkeypatch, Dear(), rtol=2e-3, with_gradient=False)
         assert names[:3] == ["nothing", "g where paths end", "the surrogate"]
+
+    def test_the_cost_is_that_of_all_of_them(self, monkeypatch):
+        """Not only of the one that is taken: 32 paths from nothing end in g, fine and coarse, in each of four replicates. From g none do."""
+        names, got = self.tried(monkeypatch, Dear(), rtol=0.02, with_gradient=False)
+        served = sum(cost.terminal for level in got.levels for cost in level.evaluations)
+        assert names == ["nothing", "g where paths end"]
+        assert got.choices[0].control == "g where paths end"
+        assert got.cost.evaluations.terminal - served >= 2 * PILOT_REPLICATES * 32
 
     def test_a_cheap_surrogate_before_g(self, monkeypatch):
         names, got = self.tried(monkeypatch, Cheap(), rtol=2e-3, with_gradient=False)

@@ -569,3 +569,29 @@ def test_a_factorisation_does_not_hang(code):
     code = "import jax.numpy as jnp, numpy as np, scasml" + code
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.startswith("u = ")
+
+
+class TestRoom:
+    """Compiled programs are forgotten before there is no room for more, and made again: the bits are the same."""
+
+    @pytest.mark.parametrize(("used", "forgets"), [(400, False), (600, True)])
+    def test_it_is_made_in_time(self, used, forgets, monkeypatch):
+        from scasml.engine import local
+
+        forgotten, clear = [], jax.clear_caches
+        monkeypatch.setattr(jax, "clear_caches", lambda: (forgotten.append(True), clear()))
+        monkeypatch.setattr(local, "_mappings", lambda: (used, 1000))
+        monkeypatch.setattr(local, "KERNELS", 2**30)
+        want = correct(T, X)
+        assert not forgotten  # not every kernel looks
+        monkeypatch.setattr(local, "KERNELS", 1)
+        got = correct(T, X)
+        assert bool(forgotten) == forgets
+        check_same_bits(want, got)
+
+    def test_mappings(self):
+        from scasml.engine import local
+
+        used, allowed = local._mappings()
+        assert 0 <= used < allowed
+        assert (used > 0) == (sys.platform == "linux")

@@ -67,7 +67,7 @@ class TestSteps:
         asked, share = looked(lambda steps, count: {"bias": 3 / np.sqrt(count), "noise": 2 / np.sqrt(count)})
         assert asked == [(2, 4, False), (2, 16, True), (2, 64, True)]
         assert share.estimator.steps == 2
-        assert share.pilots == MOST_PILOTS
+        assert asked[-1][1] == MOST_PILOTS
 
     def test_noise_that_is_too_much_takes_more_steps_after_all(self, looked):
         asked, share = looked(

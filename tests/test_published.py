@@ -5,6 +5,9 @@ import pytest
 
 import published
 
+# |F_z|^2 = 100 (0.05/0.4)^2 over one year is more than 1: the levels of Picard do not tell their bias, and it has to do without.
+STEEP = {"Black-Scholes-Barenblatt 100d"}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", published.rows(), ids=lambda row: row.name)
@@ -12,13 +15,15 @@ def test_naive_simulation_reaches_it(row):
     """Within 3 standard errors and the stated bias: 0.3 % of seeds would fail were there no bias at all; the seed is fixed."""
     answer = published.simulate(row)
     assert answer.stderr <= row.stderr * row.value
-    assert answer.bias <= 0.05 * row.value
-    assert abs(answer.value - row.value) <= 3 * answer.stderr + answer.bias
+    assert np.isnan(answer.bias) == (row.name in STEEP)
+    known = np.nan_to_num(answer.bias)
+    assert known <= 0.05 * row.value
+    assert abs(answer.value - row.value) <= 3 * answer.stderr + known
     if row.reference_error:
         assert abs(row.problem.exact(0.0, answer.x) - row.value) <= row.reference_error
     if row.gradient:
         count = len(row.gradient)
-        error, bias = answer.gradient_stderr[:count], answer.gradient_bias[:count]
+        error, bias = answer.gradient_stderr[:count], np.nan_to_num(answer.gradient_bias[:count])
         miss = np.abs(answer.gradient[:count] - row.gradient)
         assert np.all(error <= 0.002 * np.abs(row.gradient))
         # Of a hundred components, the largest of as many normal deviates: 4 standard errors, 0.6 % of seeds.

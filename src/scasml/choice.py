@@ -349,8 +349,9 @@ def _is_useless(setting: Setting, control: Control, method: Linearised, points: 
     for name, here in gradients(setting, control, method).items():
         there = np.intersect1d(here, points)
         thin = method.settle(gradient=name, steps=method.fewest_steps).thinned()[0]
-        kernel = setting.kernel(control, thin.allot(thin.counts * np.array([1, 1, 0], np.int32)), there)
-        each = np.arange(len(there))
+        thin, each = thin.allot(thin.counts * np.array([1, 1, 0], np.int32)), np.arange(len(there))
+        kernel = setting.kernel(control, thin, there)
+        setting.spent.extend(thin.spent(control.law, np.ones_like(each)))
         for part, row in kernel.run(each, np.full(len(each), PILOT), np.full(len(each), ORDINARY)):
             base, defect = np.asarray(row.surrogate[0], float), np.asarray(row.value, float)
             small = np.abs(defect) <= USELESS * np.minimum(np.abs(base), np.abs(base + defect))

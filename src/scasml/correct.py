@@ -206,6 +206,7 @@ class Run:
                 budget=asked.budget,
                 deadline=(began + self.deadline) / 2,
             )
+            self.piloted = setting.spent
             self.tallies = [
                 Tally(share, setting.kernel(share.control, share.estimator, share.points, chunk=asked.chunk))
                 for share in self._shares(setting, law)
@@ -331,7 +332,7 @@ class Run:
 
         first: Callable[[Any], Any] = (lambda a: a[0]) if asked.is_scalar else (lambda a: a)
         if_gradient: Callable[[Any], Any] = lambda a: first(a) if asked.with_gradient else None
-        spent = sum((tally.spent() for tally in self.tallies), Evaluations())
+        spent = sum([tally.spent() for tally in self.tallies] + self.piloted, Evaluations())
         rows = sum(int(tally.count.sum()) for tally in self.tallies)
         return Correction(
             t=first(asked.t.astype(np.float64)),

@@ -110,11 +110,14 @@ def pilot(
                 slopes[at] = row.gradient_increments
         return values, slopes, increments, sizes
 
+    spent = thin.spent(control.law, np.full(here, count))
     fine, fine_slopes, increments, sizes = run(ORDINARY)
     fine_slope, seconds = fine_slopes.sum(2), kernel.seconds_per_row * here
     coarse, coarse_slopes = increments, fine_slopes
     if estimator.discretises(control.law):
         _, coarse_slopes, coarse, _ = run(HALF_THE_STEPS)
+        spent += spent[told]
+    setting.spent.extend(spent)
     start = base
     if control.model is not setting.surrogate:
         here_t, here_x = setting.t[points], setting.x[points]
@@ -158,8 +161,7 @@ def steps(
     `first` is a pilot that was run already, with the fewest steps.
     """
     if not estimator.discretises(control.law):
-        none, pilots = np.zeros(len(points)), 0 if first is None else first.replicates
-        return [Share(control, estimator, points, none, np.zeros((len(points), setting.x.shape[1])), pilots)]
+        return [Share(control, estimator, points, np.zeros(len(points)), np.zeros((len(points), setting.x.shape[1])))]
     asked = estimator.steps
     # How many steps, and replicates of the pilot: and the points there.
     waiting = {(estimator.fewest_steps if asked == "auto" else asked, setting.pilots): np.arange(len(points))}
@@ -179,7 +181,7 @@ def steps(
         enough = (times == 1) | (count >= MOST_STEPS) & ~larger | (asked != "auto")
         enough |= time.monotonic() > setting.deadline
         bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
-        shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias, run.replicates))
+        shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias))
         # Go where it should be small enough, and look again.
         for row, more, again in zip(rows[~enough], times[~enough], larger[~enough], strict=True):
             to = (count, MORE_PILOTS * run.replicates) if again else (min(count * int(more), MOST_STEPS), pilots)

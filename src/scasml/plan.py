@@ -103,9 +103,7 @@ class Trial:
     def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
         """With what is left out, and the work, of paths of as many steps as they came to."""
         more = np.sum(_work(share.estimator, self.control.law, self.setting.gradient)) / np.sum(self.work)
-        count = share.estimator.steps
-        thin = self.thin if count == "auto" else self.thin.settle(steps=count)
-        return replace(share, left_out=left_out, work=more * work, thin=thin)
+        return replace(share, left_out=left_out, work=more * work)
 
 
 @once_per_structure

@@ -1,7 +1,7 @@
 """What a simulation is planned for, what it may start from, and who serves which points."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .budget import Budget
 from .engine import Kernel
-from .estimators import AbstractEstimator
+from .estimators import AbstractEstimator, Evaluations
 from .problem import AbstractLaw
 from .statistics import Floats
 from .surrogate import AbstractSurrogate
@@ -41,6 +41,7 @@ class Setting:
     budget: Budget
     deadline: float
     pilots: int = PILOT_REPLICATES  # at least
+    spent: list[Evaluations] = field(default_factory=list)  # by all pilots, of whatever was taken in the end
 
     def at(self, points: NDArray[np.int64]) -> "Setting":
         """Of these points alone."""
@@ -71,11 +72,9 @@ class Share:
     points: NDArray[np.int64]
     bias: Floats
     gradient_bias: Floats
-    pilots: int = 0  # replicates per point of the pilot, each of them run twice if paths are taken in steps
     reason: str = "asked for"
     work: Floats | float = np.inf  # of each point to the error bar that is aimed at, in operations, if that is known
     left_out: Floats | float = 0.0  # at most what the increments add that are not taken
-    thin: AbstractEstimator | None = None  # what the pilot ran, if not the estimator itself, thinned
 
     def at(self, rows: NDArray[np.bool_]) -> "Share":
         """Of these of its points alone."""

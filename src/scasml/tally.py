@@ -142,14 +142,10 @@ class Tally:
         return told
 
     def spent(self) -> Evaluations:
-        """Of all replicates, the pilot's included."""
+        """By all replicates."""
         method, law = self.share.estimator, self.kernel.law
-        thin = self.share.thin or method.thinned()[0]
-        pilot = thin.spent(law, np.full(len(self.count), self.share.pilots))
-        if method.discretises(law):
-            pilot += pilot[: thin.steps_tell]  # once more, with half the steps
         again = method.spent(law, 2 * self._again)[-1:]
-        return sum([*method.spent(law, self.count), *pilot, *again], Evaluations())
+        return sum([*method.spent(law, self.count), *again], Evaluations())
 
 
 def _missing(have: NDArray[np.int64], targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -7,6 +7,7 @@ replicates, chunks or threads; no result can depend on them, and none of them re
 
 import functools
 import hashlib
+import itertools
 import os
 import sys
 import time
@@ -31,6 +32,9 @@ from ..surrogate.base import AbstractSurrogate
 F = TypeVar("F", bound=Callable[..., Any])
 CAPACITY = 256
 ROUND_SECONDS = 0.2
+# After so many of them a look at the memory: 600 mappings each, of 65,530 as a rule.
+KERNELS = 16
+_kernels = itertools.count(1)
 
 
 def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32]:
@@ -209,6 +213,7 @@ class Kernel:
         at, total = 0, len(point)
         submit = lambda part: _pool().submit(self._call, point[part], replicate[part], version[part])
         if not self._workers and total:
+            _make_room()
             # The first call compiles, unless that was done before; others would only wait for it.
             at = min(self._size, CAPACITY, total)
             first, seconds = submit(slice(0, at)).result()
@@ -247,6 +252,23 @@ class Kernel:
             out = _replicates(self.law, self.surrogate, control, self.method, self.gradient, items, np.int32(count))
             out = jax.tree.map(lambda a: np.asarray(a)[:count], out)
         return out, time.perf_counter() - began
+
+
+def _make_room() -> None:
+    """Forget compiled programs before there is no room for more: each takes hundreds of mappings of memory, and one beyond what Linux allows ends the process."""
+    if next(_kernels) % KERNELS == 0:
+        used, allowed = _mappings()
+        if used > allowed / 2:
+            jax.clear_caches()
+
+
+def _mappings() -> tuple[int, float]:
+    """Of this process, and how many it may have."""
+    try:
+        with open("/proc/self/maps") as maps, open("/proc/sys/vm/max_map_count") as allowed:
+            return sum(1 for _ in maps), int(allowed.read())
+    except OSError:  # no Linux, or one that does not tell
+        return 0, np.inf
 
 
 # What XLA hands to a library that waits for XLA's own threads: with as many calls as threads, they wait for ever.
