@@ -15,6 +15,14 @@ def x64():
 
 
 @pytest.fixture
+def programs_anew():
+    """For a planted fault: a program that was compiled without it would hide it, and one that was compiled with it would fail others."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture
 def pythons_handler():
     """A background shell may have left SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

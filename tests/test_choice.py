@@ -191,6 +191,7 @@ class TestOperations:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["variance", "shift"])
+@pytest.mark.usefixtures("programs_anew")
 def test_planted_faults(fault, monkeypatch):
     """A choice by the largest work starts from something else; a control that is forgotten in the sum gives another answer."""
     if fault == "variance":

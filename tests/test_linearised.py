@@ -245,6 +245,7 @@ def test_a_large_perturbation_takes_the_remainder():
     ids=["sign of a", "sign of b", "R with its first order", "no jackknife", "one key for all", "sign of the residual"],
 )
 @pytest.mark.slow
+@pytest.mark.usefixtures("programs_anew")
 def test_planted_faults_are_seen(fault, monkeypatch):
     """Each of them makes the formula in loops, or the recovery of a perturbation, fail."""
     module, name, wrong = fault

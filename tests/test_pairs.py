@@ -67,6 +67,7 @@ def test_without_pairs_noise_inside_biases_it(levels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["jackknife", "coupling", "streams"])
+@pytest.mark.usefixtures("programs_anew")
 def test_planted_faults(fault, monkeypatch):
     """F of the mean alone; a difference from iterates with a wrong share; one stream for both halves."""
     if fault == "jackknife":

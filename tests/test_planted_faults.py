@@ -14,7 +14,7 @@ from scasml.paths import Gaussian, GeometricBrownian, Jump, Stepped
 from scasml.problem import Problem
 from scasml.times import FullHistory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("programs_anew")]
 
 
 def must_fail(check, *args):
