@@ -25,8 +25,10 @@ def rounding(at: Callable[..., tuple[Floats, Floats]], model: Any, *points: NDAr
         with precision(DOUBLE):
             wide = _or_nothing(at, cast(model, DOUBLE), *(each.astype(DOUBLE) for each in points))
         if wide is not None:
-            off, slope_off = np.abs(wide[0] - value), np.abs(wide[1] - slope)
-    return off + last_digit(x.dtype, np.linalg.norm(x * slope, axis=1)), slope_off
+            with np.errstate(invalid="ignore"):  # what is not finite is reported in the status
+                off, slope_off = np.abs(wide[0] - value), np.abs(wide[1] - slope)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return off + last_digit(x.dtype, np.linalg.norm(x * slope, axis=1)), slope_off
 
 
 def last_digit(dtype: Any, *sizes: Floats) -> Floats:
