@@ -5,6 +5,7 @@
 """
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -328,17 +329,18 @@ def main(*arguments: str) -> None:
 def picture(table: Table, path: Path) -> str:
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots(figsize=(7.0, 4.5), layout="constrained")
-    for k, line in enumerate(table.lines):
+    figure, ax = plt.subplots(figsize=(10.0, 4.8), layout="constrained")
+    colours = plt.get_cmap("tab20").colors
+    for line, colour in zip(table.lines, itertools.cycle((*colours[::2], *colours[1::2])), strict=False):
         for curve in line.curves:
             points = np.array(curve).T * [[1e3], [1.0]]
-            ax.loglog(*points, "o-", color=f"C{k}", markersize=3, label=line.name if curve is line.curves[0] else None)
+            ax.loglog(*points, "o-", color=colour, markersize=3, label=line.name if curve is line.curves[0] else None)
     stars = np.array([(1e3 * auto.seconds, auto.error) for auto, *_ in table.calls]).T
     ax.loglog(*stars, "k*-", label="auto, pilots included")
     ax.axhline(1.0, color="black", linewidth=0.8, label="surrogate")
     ax.set_xlabel("CPU ms a point")
     ax.set_ylabel("rms error / that of the surrogate")
     ax.set_title(table.pair)
-    ax.legend(frameon=False, fontsize=7)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=7)
     figure.savefig(path, dpi=150)
     return f"picture: {path}"
