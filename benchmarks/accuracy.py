@@ -323,7 +323,6 @@ def main(*arguments: str) -> None:
         return
     for pair in pairs():
         print(measure(pair, ("rqmc",)), flush=True)
-        jax.clear_caches()  # or a process holds more programs than the system allows mappings
 
 
 def picture(table: Table, path: Path) -> str:

@@ -23,6 +23,13 @@ def setting(problem, t, x, budget, surrogate=None, **options):
     return Setting(problem=problem, surrogate=surrogate, t=t, x=x, budget=budget, **told)
 
 
+def bias_but_rounding(answer):
+    """At each point that was simulated: what the method itself leaves."""
+    return np.concatenate(
+        [sum(part for name, part in level.bias.items() if name != "rounding") for level in answer.levels]
+    )
+
+
 def manufactured(dim=3, diffusion=0.7, uses_z=True, horizon=0.8):
     """A nonlinear problem with u = sin(a.x + t) known: F(u, z) - F(u*, z*) - (u*_t + L u*)."""
     a = np.linspace(0.4, 0.9, dim)

@@ -213,7 +213,6 @@ def test_planted_faults(fault, monkeypatch):
         from scasml.engine import local
 
         monkeypatch.setattr(local, "_shifted", lambda estimate, shift: estimate)
-        local._replicates.clear_cache() if hasattr(local._replicates, "clear_cache") else None
         other = lambda t, x: useless(t, x)  # another function: traced again
         got = scasml.correct(PROBLEM, other, T, X, rtol=0.02, with_gradient=False, safe=False)
         assert not right(got).all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import scasml
-from helpers import SIGMAS, varying
+from helpers import SIGMAS, bias_but_rounding, varying
 from scasml import GeometricBrownian, OrnsteinUhlenbeck, Picard
 from scasml.budget import Budget
 from scasml.defect import Defect
@@ -338,6 +338,7 @@ class TestSteps:
         exact = scasml.correct(problem, None, 0.0, np.ones(1), method=Picard(1, 400), replicates=20)
         stepped = scasml.correct(problem, None, 0.0, np.ones(1), method=Picard(1, 400, steps=32), replicates=20)
         assert (exact.steps, stepped.steps) == (0, 32)
+        assert bias_but_rounding(exact) == 0 < bias_but_rounding(stepped)
         assert exact.bias < 1e-6 < stepped.bias
         assert abs(exact.value - stepped.value) < SIGMAS * np.hypot(exact.stderr, stepped.stderr) + stepped.bias
 

@@ -7,7 +7,7 @@ import pytest
 
 import scasml
 import test_diffusions
-from helpers import SIGMAS, heat, manufactured, rough, varying
+from helpers import SIGMAS, bias_but_rounding, heat, manufactured, rough, varying
 from scasml import GeometricBrownian, Linearised, Problem, linearisation
 from scasml.defect import Defect
 from scasml.estimators import linearised
@@ -287,6 +287,7 @@ def test_a_linear_law_takes_no_steps():
     problem, exact = heat()
     answer = scasml.correct(problem, rough, 0.1, X, method=Linearised(samples=64), replicates=64, safe=False)
     assert answer.steps == 0
+    assert bias_but_rounding(answer) == 0
     assert answer.bias < 2e-6
     assert abs(answer.value - exact(jnp.asarray(0.1), jnp.asarray(X))) < SIGMAS * answer.stderr + answer.bias
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, heat, manufactured, network_surrogate, rough, varying
+from helpers import SIGMAS, bias_but_rounding, heat, manufactured, network_surrogate, rough, varying
 from literal import literal_picard
 from scasml import Picard
 from scasml.coefficients import diffuse_transposed
@@ -237,6 +237,7 @@ def check_linear_unbiased(gradient="pathwise", replicates=400):
         assert np.all(np.abs(answer.gradient - slope) < SIGMAS * answer.gradient_stderr + answer.gradient_bias)
         assert answer.stderr < 0.01
         assert np.max(answer.gradient_stderr) < 0.05  # finite variance: a weight that is too singular shows here
+        assert bias_but_rounding(answer) == 0
         assert answer.bias < 2e-6
 
 

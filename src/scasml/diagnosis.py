@@ -173,16 +173,17 @@ def _bias(answer: Any) -> Iterable[Finding]:
     with np.errstate(invalid="ignore"):
         large = np.flatnonzero((bias > stderr) & (np.atleast_1d(answer.replicates) > 0))
     if len(large) > 0.1 * len(bias):
-        parts = {
-            name: float(np.median(np.nan_to_num(np.concatenate([level.bias[name] for level in answer.levels]))))
-            for name in ("levels", "noise", "steps", "rounding")
-        }
-        cure = {
+        cures = {
             "levels": "one more Picard level",
             "noise": "more samples per level (they stand inside F)",
             "steps": "more steps per path",
             "rounding": 'dtype="float64"',
-        }[max(parts, key=lambda name: parts[name])]
+        }
+        parts = {
+            name: float(np.median(np.nan_to_num(np.concatenate([level.bias[name] for level in answer.levels]))))
+            for name in cures
+        }
+        cure = cures[max(parts, key=lambda name: parts[name])]
         yield Finding(
             "bias",
             f"the bias (about {np.nanmedian(bias[large]):.1g}) exceeds the standard error ({np.nanmedian(stderr[large]):.1g}) at "
