@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
-from scasml import Linearised, Picard, problems, surrogates, tables
-from scasml.choice import controls
-from scasml.engine import Kernel, surrogate_at
-from scasml.precision import cast, precision
-from scasml.sampling import SAMPLINGS
-from scasml.surrogate import wrap
+from scasml import Linearised, Picard, problems, surrogates
+from scasml._io import tables
+from scasml._planning.auto import controls
+from scasml._sampling.designs import SAMPLINGS
+from scasml._support.precision import cast, use_dtype
+from scasml.execution import Kernel, surrogate_at
+from scasml.surrogates.wrapping import wrap
 from surrogates import queries
 
 # The cheaper the more, so that a call is not all Python: up to so many dimensions so many.
@@ -42,10 +43,15 @@ MORE_STEPS = 8
 TIGHTER, CALLS, PATIENCE, COMPILES = ((4, 1e-2), (16, 1e-3)), 3, 3, 30.0
 
 
-def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> dict[str, list[Any]]:
+def methods(
+    problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS
+) -> dict[str, list[Any]]:
     """Families by name; those of one family differ in size."""
     picard = lambda samples, **options: Picard(2, samples, gradient="pathwise", **options)
-    made: dict[str, list[Any]] = {PAPER: [Picard(2, 10, gradient="weights", threshold=0.01)], REFERENCE: [picard(10)]}
+    made: dict[str, list[Any]] = {
+        PAPER: [Picard(2, 10, gradient="weights", threshold=0.01)],
+        REFERENCE: [picard(10)],
+    }
     for sampling in samplings:
         if sampling != "mc":
             made[f"Picard(2, 8), {sampling}"] = [picard(8, sampling=sampling)]
@@ -60,7 +66,9 @@ def methods(problem: scasml.Problem, samplings: tuple[str, ...] = SAMPLINGS) -> 
 
 
 def _without_remainder(problem: scasml.Problem, sampling: Any) -> list[Any]:
-    few = Linearised("auto" if problem.is_linear else 2, FEW, 0, gradient="pathwise", sampling=sampling)
+    few = Linearised(
+        "auto" if problem.is_linear else 2, FEW, 0, gradient="pathwise", sampling=sampling
+    )
     return [few, *_linearised(problem, sampling, 0)]
 
 
@@ -169,7 +177,9 @@ class Table(NamedTuple):
             f"{self.pair}: relative error {self.before:.1e}; {REFERENCE} takes {self.milliseconds:.1f} CPU ms a point",
             f"    {'':56} {'after/before then':>18} {'time to the error of the published':>36}",
         ]
-        rows += [f"    {line.name:56} {line.ratio:>18.3f} {line.to_paper:>36.3f}" for line in self.lines]
+        rows += [
+            f"    {line.name:56} {line.ratio:>18.3f} {line.to_paper:>36.3f}" for line in self.lines
+        ]
         for auto, *others in self.calls:
             met = [call for call in others if call.met]
             best = min(met, key=lambda call: call.seconds, default=None)
@@ -191,11 +201,18 @@ def measure(pair: Pair, samplings: tuple[str, ...] = SAMPLINGS) -> Table:
     problem, kind = pair.problem, np.dtype(np.float32)
     t, x = pair.points or queries(problem, None, points_of(problem))
     t, x = (0.9 * t if pair.points is None else t).astype(kind), x.astype(kind)
-    with precision(kind):
+    with use_dtype(kind):
         model = wrap(cast(pair.surrogate, kind), problem)
         first, *others = controls(cast(problem, kind), model, None)
         kernel = lambda control, method: Kernel(
-            control.law, method, t, x, seed=0, gradient=False, surrogate=model, control=control.model
+            control.equation,
+            method,
+            t,
+            x,
+            seed=0,
+            gradient=False,
+            surrogate=model,
+            control=control.model,
         )
         families = {
             name: [Run(kernel(first, each), []) for each in sizes]
@@ -203,7 +220,10 @@ def measure(pair: Pair, samplings: tuple[str, ...] = SAMPLINGS) -> Table:
         }
         for other in others:
             name = f"Linearised, rqmc, from {other.name}"
-            for family, make in ((name, _linearised), (f"{name}, no remainder", _without_remainder)):
+            for family, make in (
+                (name, _linearised),
+                (f"{name}, no remainder", _without_remainder),
+            ):
                 families[family] = [Run(kernel(other, each), []) for each in make(problem, "rqmc")]
         runs = [run for family in families.values() for run in family]
         for run in runs:
@@ -251,9 +271,15 @@ def _calls(pair: Pair, t: Any, x: Any, exact: Any, size: float, rtol: float) -> 
 
 def _table(name: str, families: dict[str, list[Run]], relative: float, defect: Any) -> Table:
     size = float(np.sqrt(np.mean(defect**2)))
-    curves = {name: [[(s, e / size) for s, e in run.errors(defect)] for run in runs] for name, runs in families.items()}
+    curves = {
+        name: [[(s, e / size) for s, e in run.errors(defect)] for run in runs]
+        for name, runs in families.items()
+    }
     budget, paper = curves[REFERENCE][0][0][0], curves[PAPER][0][0]
-    lines = [Line(name, _at(of, budget), _reach(of, paper[1]) / paper[0], of) for name, of in curves.items()]
+    lines = [
+        Line(name, _at(of, budget), _reach(of, paper[1]) / paper[0], of)
+        for name, of in curves.items()
+    ]
     return Table(name, relative, 1e3 * budget, lines, [])
 
 
@@ -301,9 +327,19 @@ def pairs() -> Iterator[Pair]:
         # Our own network has the solution of the first in its offset, to 1e-7.
         options: dict[str, Any] = {"preset": "paper", "steps": 1000} if "convection" in name else {}
         good = surrogates.pinn(problem, seed=0, **options)
-        best = _logistic if "Burgers" in name else surrogates.pinn(problem, seed=0) if options else good
+        best = (
+            _logistic
+            if "Burgers" in name
+            else surrogates.pinn(problem, seed=0)
+            if options
+            else good
+        )
         yield Pair(f"{name}, trained", problem, good)
-        yield Pair(f"{name}, trained briefly", problem, surrogates.pinn(problem, seed=0, **{**options, "steps": 60}))
+        yield Pair(
+            f"{name}, trained briefly",
+            problem,
+            surrogates.pinn(problem, seed=0, **{**options, "steps": 60}),
+        )
         yield Pair(f"{name}, spoiled", problem, spoiled(good, 0.7, problem.dim))
         yield Pair(f"{name}, very good", problem, spoiled(best, 0.0014, problem.dim))
 
@@ -330,10 +366,18 @@ def picture(table: Table, path: Path) -> str:
 
     figure, ax = plt.subplots(figsize=(10.0, 4.8), layout="constrained")
     colours = plt.get_cmap("tab20").colors
-    for line, colour in zip(table.lines, itertools.cycle((*colours[::2], *colours[1::2])), strict=False):
+    for line, colour in zip(
+        table.lines, itertools.cycle((*colours[::2], *colours[1::2])), strict=False
+    ):
         for curve in line.curves:
             points = np.array(curve).T * [[1e3], [1.0]]
-            ax.loglog(*points, "o-", color=colour, markersize=3, label=line.name if curve is line.curves[0] else None)
+            ax.loglog(
+                *points,
+                "o-",
+                color=colour,
+                markersize=3,
+                label=line.name if curve is line.curves[0] else None,
+            )
     stars = np.array([(1e3 * auto.seconds, auto.error) for auto, *_ in table.calls]).T
     ax.loglog(*stars, "k*-", label="auto, pilots included")
     ax.axhline(1.0, color="black", linewidth=0.8, label="surrogate")

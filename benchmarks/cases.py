@@ -16,7 +16,9 @@ from scasml import Picard, problems
 class Case:
     name: str
     problem: scasml.Problem
-    solution: Callable[[Any, Any], Any] | None  # u(t, x) in JAX; None where the problem itself is simulated
+    solution: (
+        Callable[[Any, Any], Any] | None
+    )  # u(t, x) in JAX; None where the problem itself is simulated
     method: Picard
     low: Any = -0.5  # points are uniform between these
     high: Any = 0.5
@@ -49,18 +51,51 @@ def cases() -> list[Case]:
     sine = lambda t, x: jnp.sin(t + jnp.sum(x) / np.sqrt(5))
     zoo = problems
     return [
-        Case("convection-diffusion 10d", zoo.convection_diffusion(10), lambda t, x: jnp.sum(x) + t, Picard(1, 10)),
-        Case("basket of 10 stocks (GBM)", zoo.black_scholes_basket(10), None, Picard(2, 10), 80.0, 120.0),
+        Case(
+            "convection-diffusion 10d",
+            zoo.convection_diffusion(10),
+            lambda t, x: jnp.sum(x) + t,
+            Picard(1, 10),
+        ),
+        Case(
+            "basket of 10 stocks (GBM)",
+            zoo.black_scholes_basket(10),
+            None,
+            Picard(2, 10),
+            80.0,
+            120.0,
+        ),
         Case("Heston, in steps", zoo.heston(), None, Picard(2, 5), [80.0, 0.1], [120.0, 0.3]),
         Case(
-            "Barenblatt 10d (GBM, F of u and z)", zoo.black_scholes_barenblatt(10), barenblatt, Picard(2, 6), 0.5, 1.5
+            "Barenblatt 10d (GBM, F of u and z)",
+            zoo.black_scholes_barenblatt(10),
+            barenblatt,
+            Picard(2, 6),
+            0.5,
+            1.5,
         ),
         Case("HJB 100d, no surrogate", zoo.hjb(100), None, Picard(2, 16)),
         Case("LQG 20d, no surrogate", zoo.lqg(20), None, Picard(2, 16)),
-        Case("quadratic gradient 20d, no surrogate", zoo.quadratic_gradient(20), None, Picard(2, 16)),
+        Case(
+            "quadratic gradient 20d, no surrogate", zoo.quadratic_gradient(20), None, Picard(2, 16)
+        ),
         Case("HJB lin 20d, no surrogate", zoo.hjb_lin(20), None, Picard(2, 8)),
         Case("Burgers 20d", zoo.burgers(20), logistic, Picard(2, 6)),
         Case("diffusion-reaction 20d", zoo.diffusion_reaction(20), oscillation, Picard(2, 6)),
-        Case("mean-reverting control 5d", zoo.ornstein_uhlenbeck(5), _control, Picard(2, 6), -1.0, 1.0),
-        Case("Allen-Cahn 5d, sigma(x), in steps", zoo.allen_cahn_variable(5), sine, Picard(2, 4), -1.0, 1.0),
+        Case(
+            "mean-reverting control 5d",
+            zoo.ornstein_uhlenbeck(5),
+            _control,
+            Picard(2, 6),
+            -1.0,
+            1.0,
+        ),
+        Case(
+            "Allen-Cahn 5d, sigma(x), in steps",
+            zoo.allen_cahn_variable(5),
+            sine,
+            Picard(2, 4),
+            -1.0,
+            1.0,
+        ),
     ]

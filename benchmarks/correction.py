@@ -12,9 +12,9 @@ import scasml
 from literal import literal_picard
 from residual import DIMS, network
 from scasml import Picard
-from scasml.defect import Defect
-from scasml.engine import local
-from scasml.precision import cast
+from scasml._equations.defect import Defect
+from scasml._support.precision import cast
+from scasml.execution import local
 from scasml.surrogates import wrap
 from timing import cpu_seconds
 
@@ -22,12 +22,14 @@ ITEMS, SAMPLES = 16, 10
 RESIDUALS = 2 * SAMPLES**2  # of one replicate at two levels: M^2 at l = 0, and M x M inside l = 1
 
 
-def residuals(law: Any, t: Any, x: Any, differentiated: int) -> Any:
+def residuals(equation: Any, t: Any, x: Any, differentiated: int) -> Any:
     """As many residuals as one replicate evaluates, the last `differentiated` of them with their gradient."""
     key = jax.random.key(0)
-    plain = lambda t, x: law.source(t, x, key)
+    plain = lambda t, x: equation.source(t, x, key)
     split = RESIDUALS - differentiated
-    values = jax.lax.map(lambda a: plain(*a), (t[:split], x[:split]), batch_size=100) if split else None
+    values = (
+        jax.lax.map(lambda a: plain(*a), (t[:split], x[:split]), batch_size=100) if split else None
+    )
     slopes = None
     if differentiated:
         with_slope = lambda a: jax.value_and_grad(plain, 1)(*a)
@@ -36,9 +38,9 @@ def residuals(law: Any, t: Any, x: Any, differentiated: int) -> Any:
 
 
 @eqx.filter_jit
-def residuals_alone(law: Any, t: Any, x: Any, differentiated: int) -> Any:
+def residuals_alone(equation: Any, t: Any, x: Any, differentiated: int) -> Any:
     def step(i: Any, total: Any) -> Any:
-        parts = residuals(law, t, x + 1e-3 * i, differentiated)
+        parts = residuals(equation, t, x + 1e-3 * i, differentiated)
         return total + sum(jnp.sum(a) for a in jax.tree.leaves(parts))
 
     return jax.lax.fori_loop(0, ITEMS, step, jnp.zeros(()))
@@ -46,10 +48,17 @@ def residuals_alone(law: Any, t: Any, x: Any, differentiated: int) -> Any:
 
 def measure(dim: int) -> None:
     problem = cast(scasml.problems.hjb(dim), np.dtype("float32"))
-    law = Defect(problem, wrap(network(dim), problem, inputs="tx"))
+    equation = Defect(problem, wrap(network(dim), problem, inputs="tx"))
     rng = np.random.default_rng(0)
-    t, x = rng.uniform(size=ITEMS).astype(np.float32), rng.normal(size=(ITEMS, dim)).astype(np.float32)
-    keys, replicates, halved = local.point_keys(0, t, x), np.zeros(ITEMS, np.uint32), np.zeros(ITEMS, bool)
+    t, x = (
+        rng.uniform(size=ITEMS).astype(np.float32),
+        rng.normal(size=(ITEMS, dim)).astype(np.float32),
+    )
+    keys, replicates, halved = (
+        local.point_keys(0, t, x),
+        np.zeros(ITEMS, np.uint32),
+        np.zeros(ITEMS, bool),
+    )
     items = tuple(local._fill(a) for a in (t, x, keys, replicates, halved))
     ts, xs = jnp.linspace(0, 1, RESIDUALS), jax.random.normal(jax.random.key(1), (RESIDUALS, dim))
     kinds = {
@@ -60,10 +69,14 @@ def measure(dim: int) -> None:
     sides, compile_seconds = {}, {}
     for name, (method, gradient, differentiated) in kinds.items():
         start = time.perf_counter()
-        local._replicates.lower(law, law.surrogate, method, gradient, items, np.int32(1)).compile()
+        local._replicates.lower(
+            equation, equation.surrogate, method, gradient, items, np.int32(1)
+        ).compile()
         compile_seconds[name] = time.perf_counter() - start
-        sides[name] = lambda m=method, g=gradient: local._replicates(law, law.surrogate, m, g, items, np.int32(ITEMS))
-        sides[f"{name}: residuals"] = lambda d=differentiated: residuals_alone(law, ts, xs, d)
+        sides[name] = lambda m=method, g=gradient: local._replicates(
+            equation, equation.surrogate, m, g, items, np.int32(ITEMS)
+        )
+        sides[f"{name}: residuals"] = lambda d=differentiated: residuals_alone(equation, ts, xs, d)
     seconds = cpu_seconds(sides, rounds=5)
     plain = seconds["weights: residuals"]
     for name, (_, _, differentiated) in kinds.items():
@@ -78,8 +91,8 @@ def against_literal(dim: int = 20) -> None:
     problem = cast(scasml.problems.hjb(dim), np.dtype("float32"))
     surrogate = wrap(network(dim), problem, inputs="tx")
     x, method = np.zeros(dim, np.float32), Picard(2, 3)
-    law, key = Defect(problem, surrogate), jax.random.key(0)
-    kernel = jax.jit(lambda s, x: method.replicate(law, key, s, x, True))
+    equation, key = Defect(problem, surrogate), jax.random.key(0)
+    kernel = jax.jit(lambda s, x: method.replicate(equation, key, s, x, True))
     seconds = cpu_seconds(
         {
             "kernel": lambda: kernel(jnp.asarray(0.0), jnp.asarray(x)),
@@ -87,7 +100,9 @@ def against_literal(dim: int = 20) -> None:
         },
         rounds=1,
     )
-    print(f"d = {dim}, n = 2, M = 3: literal recursion / kernel = {seconds['literal'] / seconds['kernel']:.0f}")
+    print(
+        f"d = {dim}, n = 2, M = 3: literal recursion / kernel = {seconds['literal'] / seconds['kernel']:.0f}"
+    )
 
 
 def main() -> None:

@@ -17,9 +17,17 @@ def main() -> None:
     for name, make in scasml.problems.catalogue().items():
         problem = make()
         network = eqx.nn.MLP(problem.dim + 1, 1, 50, 4, activation=jnp.tanh, key=jax.random.key(0))
-        for kind, model in (("none", None), ("network", scasml.surrogates.wrap(network, problem, inputs="tx"))):
+        for kind, model in (
+            ("none", None),
+            ("network", scasml.surrogates.wrap(network, problem, inputs="tx")),
+        ):
             began = time.monotonic()
-            answer = scasml.correct(problem, model, 0.0, np.asarray(problem.x0), seconds=SECONDS, safe=False)
+            answer = scasml.correct(
+                problem, model, 0.0, np.asarray(problem.x0), seconds=SECONDS, safe=False
+            )
             took = time.monotonic() - began
             said = f" ({answer.stopped})" if answer.status == "over time" else ""
-            print(f"{name:24} {kind:>10} {took:>6.1f} s {answer.replicates:>11,}  {answer.status}{said}", flush=True)
+            print(
+                f"{name:24} {kind:>10} {took:>6.1f} s {answer.replicates:>11,}  {answer.status}{said}",
+                flush=True,
+            )

@@ -24,12 +24,20 @@ class Coverage(NamedTuple):
     true_bias: float  # mean error over the mean standard error
 
 
-def coverage(case: Case, replicates: int, repeats: int = REPEATS, method: str = "Picard", **options: Any) -> Coverage:
+def coverage(
+    case: Case, replicates: int, repeats: int = REPEATS, method: str = "Picard", **options: Any
+) -> Coverage:
     """Every repeat at a point of its own, from streams of its own."""
     t, x = case.points(repeats, seed=replicates)
     rules = options or {"replicates": replicates}
     answer = scasml.correct(
-        case.problem, case.surrogate(SPOILED), t, x, method=METHODS[method] or case.method, with_gradient=False, **rules
+        case.problem,
+        case.surrogate(SPOILED),
+        t,
+        x,
+        method=METHODS[method] or case.method,
+        with_gradient=False,
+        **rules,
     )
     exact = case.problem.exact(t, x)
 
@@ -39,8 +47,13 @@ def coverage(case: Case, replicates: int, repeats: int = REPEATS, method: str = 
 
     error = answer.raw_value - exact
     with np.errstate(divide="ignore"):  # where nothing varies, all of the error is bias
-        stated, true = np.median(answer.bias / answer.stderr), np.mean(error) / np.mean(answer.stderr)
-    return Coverage(case.name, method, replicates, share(True), share(False), float(stated), float(true))
+        stated, true = (
+            np.median(answer.bias / answer.stderr),
+            np.mean(error) / np.mean(answer.stderr),
+        )
+    return Coverage(
+        case.name, method, replicates, share(True), share(False), float(stated), float(true)
+    )
 
 
 def main(*methods: str) -> None:
@@ -50,7 +63,9 @@ def main(*methods: str) -> None:
     )
     for method in methods:
         if method not in METHODS:
-            raise SystemExit(f"intervals knows {', '.join(METHODS)}, got {method!r}: name one of these.")
+            raise SystemExit(
+                f"intervals knows {', '.join(METHODS)}, got {method!r}: name one of these."
+            )
     for method in methods or METHODS:
         good = 0
         for case in cases():
@@ -62,4 +77,7 @@ def main(*methods: str) -> None:
                     f"{row.bias:>21.2f} {row.true_bias:>8.2f}",
                     flush=True,
                 )
-        print(f"{method}: {good} of {len(cases())} problems between 93 and 97 % at both budgets", flush=True)
+        print(
+            f"{method}: {good} of {len(cases())} problems between 93 and 97 % at both budgets",
+            flush=True,
+        )

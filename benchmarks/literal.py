@@ -52,7 +52,9 @@ def literal_picard(
         moved = 0.0
         if surrogate is not None:
             moved = jax.grad(surrogate, 0)(t, y) + mu(t, y) @ jax.grad(surrogate, 1)(t, y)
-            moved = moved + 0.5 * jnp.trace(matrix(t, y) @ matrix(t, y).T @ jax.hessian(surrogate, 1)(t, y))
+            moved = moved + 0.5 * jnp.trace(
+                matrix(t, y) @ matrix(t, y).T @ jax.hessian(surrogate, 1)(t, y)
+            )
         eps = moved + problem.nonlinearity(t, y, uh, zh)
         return problem.nonlinearity(t, y, uh + u, zh + z) - problem.nonlinearity(t, y, uh, zh) + eps
 
@@ -103,11 +105,16 @@ def literal_picard(
             for i in range(samples ** (n - l)):
                 for q in range(nodes or 1):
                     index = i * (nodes or 1) + q
-                    key_path, key_time, key_new, key_old = (stream(key, n, l + 1, index, j) for j in range(4))
+                    key_path, key_time, key_new, key_old = (
+                        stream(key, n, l + 1, index, j) for j in range(4)
+                    )
                     if nodes is None:
                         count["uniforms"] += 1
                         r = (1 - jax.random.uniform(key_time, ())) ** (1 / (1 - exponent))
-                        duration, w = (horizon - s) * r, (horizon - s) / ((1 - exponent) * r**-exponent)
+                        duration, w = (
+                            (horizon - s) * r,
+                            (horizon - s) / ((1 - exponent) * r**-exponent),
+                        )
                     else:
                         c, v = np.polynomial.legendre.leggauss(nodes)
                         duration, w = (horizon - s) / 2 * (1 + c[q]), (horizon - s) / 2 * v[q]

@@ -22,8 +22,14 @@ class Errors(NamedTuple):
     worse: float
 
 
-def errors(case: Case, size: float, roughness: float, replicates: int, batches: int = BATCHES) -> Errors:
-    squares, worse, surrogate = np.zeros(3), 0.0, case.surrogate(size, roughness)  # one function: compiled once
+def errors(
+    case: Case, size: float, roughness: float, replicates: int, batches: int = BATCHES
+) -> Errors:
+    squares, worse, surrogate = (
+        np.zeros(3),
+        0.0,
+        case.surrogate(size, roughness),
+    )  # one function: compiled once
     for batch in range(batches):
         t, x = case.points(POINTS, seed=1000 + batch)
         answer = scasml.correct(

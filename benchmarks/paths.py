@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from scasml._sampling.normals import normal
 from scasml.paths import Gaussian, General, GeometricBrownian, OrnsteinUhlenbeck, Stepped
-from scasml.paths.noise import normal
 from timing import cpu_seconds
 
 DIM, STEPS, TILE, TILES = 100, 16, 128, 64
@@ -33,11 +33,11 @@ def full() -> General:
     return General(lambda t, x: 0.05 * x, lambda t, x: (0.2 * x)[:, None] * factor)
 
 
-def paths(law: Any, weight: bool, tiles: int = TILES) -> Any:
+def paths(equation: Any, weight: bool, tiles: int = TILES) -> Any:
     @jax.jit
     def run(key: Any, x: Any) -> Any:
         def tile(total: Any, key: Any) -> Any:
-            jump = lambda key: law.jump(key, jnp.zeros(()), x, jnp.ones(()), weight)
+            jump = lambda key: equation.jump(key, jnp.zeros(()), x, jnp.ones(()), weight)
             out = jax.vmap(jump)(jax.random.split(key, TILE))
             return total + sum(jnp.sum(a) for a in out if a is not None), None
 
@@ -46,20 +46,22 @@ def paths(law: Any, weight: bool, tiles: int = TILES) -> Any:
     return lambda: run(jax.random.key(0), jnp.ones(DIM))
 
 
-def evaluations(law: Any) -> Any:
+def evaluations(equation: Any) -> Any:
     """As many mu and sigma as the paths take, each applied: x moves a little, so that none can be left out."""
 
     @jax.jit
     def run(x: Any) -> Any:
         def step(y: Any, k: Any) -> Any:
             t = k / (STEPS * TILES)
-            moved = jax.vmap(lambda y: law.drift(t, y))(y)
-            spread = jax.vmap(lambda y: law.diffusion(t, y))(y)
+            moved = jax.vmap(lambda y: equation.drift(t, y))(y)
+            spread = jax.vmap(lambda y: equation.diffusion(t, y))(y)
             # A full sigma must be applied to something: that is d^2, as its evaluation is.
             applied = jnp.einsum("bij,bj->bi", spread, moved) if spread.ndim == 3 else spread
             return y + 1e-3 * moved + 1e-3 * applied, None
 
-        return jax.lax.scan(step, jnp.ones((TILE, DIM)) * x, jnp.arange(STEPS * TILES, dtype=jnp.float32))[0]
+        return jax.lax.scan(
+            step, jnp.ones((TILE, DIM)) * x, jnp.arange(STEPS * TILES, dtype=jnp.float32)
+        )[0]
 
     return lambda: run(jnp.ones(DIM))
 
@@ -69,7 +71,10 @@ def normals() -> Any:
 
     @jax.jit
     def run(key: Any) -> Any:
-        step = lambda total, key: (total + jnp.sum(jax.vmap(draw)(jax.random.split(key, TILE))), None)
+        step = lambda total, key: (
+            total + jnp.sum(jax.vmap(draw)(jax.random.split(key, TILE))),
+            None,
+        )
         return jax.lax.scan(step, jnp.zeros(()), jax.random.split(key, TILES))[0]
 
     return lambda: run(jax.random.key(0))
@@ -82,7 +87,7 @@ def main() -> None:
         "Ornstein-Uhlenbeck": OrnsteinUhlenbeck(1.0, 0.0, 0.2),
     }
     for weight in (False, True):
-        seconds = cpu_seconds({name: paths(law, weight) for name, law in exact.items()})
+        seconds = cpu_seconds({name: paths(equation, weight) for name, equation in exact.items()})
         for name in list(exact)[1:]:
             ratio = seconds[name] / seconds["Gaussian"]
             print(
@@ -90,14 +95,18 @@ def main() -> None:
             )
     general = {"cheap coefficients": cheap(), "usual coefficients": usual(), "full sigma": full()}
     sides = {"normals": normals()}
-    for name, law in general.items():
+    for name, equation in general.items():
         for scheme in ("euler", "milstein"):
             if not (scheme == "milstein" and name == "full sigma"):  # d derivatives a step
-                sides[f"{name}, {scheme}"] = paths(Stepped(dynamics=law, scheme=scheme, steps=STEPS), False)
+                sides[f"{name}, {scheme}"] = paths(
+                    Stepped(dynamics=equation, scheme=scheme, steps=STEPS), False
+                )
         sides[f"{name}, euler with weights"] = paths(
-            Stepped(dynamics=law, scheme="euler", steps=STEPS), True, FEW_TILES if name == "full sigma" else TILES
+            Stepped(dynamics=equation, scheme="euler", steps=STEPS),
+            True,
+            FEW_TILES if name == "full sigma" else TILES,
         )
-        sides[f"{name}: evaluations"] = evaluations(law)
+        sides[f"{name}: evaluations"] = evaluations(equation)
     seconds = cpu_seconds(sides, rounds=5)
     seconds["full sigma, euler with weights"] *= TILES / FEW_TILES
     per_path = 1e6 / (TILE * TILES)

@@ -37,19 +37,68 @@ def rows() -> list[Row]:
     for name, (make, values) in long.items():
         for dim, value in zip((10, 100, 1000), values, strict=True):
             replicates = 32 if dim == 1000 else 128
-            table.append(Row(f"{name} {dim}d, T = 1", make(dim, horizon=1.0), value, Picard(4, 6), replicates))
-    for dim, value in ((10, 0.322926385), (100, 0.052809435), (1000, 0.005588916), (10_000, 0.00056209)):
+            table.append(
+                Row(
+                    f"{name} {dim}d, T = 1", make(dim, horizon=1.0), value, Picard(4, 6), replicates
+                )
+            )
+    for dim, value in (
+        (10, 0.322926385),
+        (100, 0.052809435),
+        (1000, 0.005588916),
+        (10_000, 0.00056209),
+    ):
         table.append(
-            Row(f"sine-Gordon {dim}d, T = .3", zoo.sine_gordon(dim), value, three, {1000: 32, 10_000: 16}.get(dim, 128))
+            Row(
+                f"sine-Gordon {dim}d, T = .3",
+                zoo.sine_gordon(dim),
+                value,
+                three,
+                {1000: 32, 10_000: 16}.get(dim, 128),
+            )
         )
     barenblatt = zoo.black_scholes_barenblatt(100)
     slopes = 2 * np.exp(0.21) * barenblatt.x0  # z_i = .4 x_i d_i u = .8 x_i^2 e^.21
     table += [
-        Row("Black-Scholes-Barenblatt 100d", barenblatt, 77.1048787473, Picard(3, 16), 128, tuple(slopes), 0.002),
+        Row(
+            "Black-Scholes-Barenblatt 100d",
+            barenblatt,
+            77.1048787473,
+            Picard(3, 16),
+            128,
+            tuple(slopes),
+            0.002,
+        ),
         Row("default risk 100d", zoo.default_risk(100), 57.2975, Picard(4, 6), 64, (), 0.002, 0.0),
-        Row("different rates 100d", zoo.different_rates(100), 21.1714, Picard(3, 16), 64, (), 0.002, 0.0),
-        Row("different rates 1d", zoo.different_rates(1), 7.155896, Picard(3, 32), 64, (), 0.002, 1e-7),
-        Row("Heston call", zoo.heston(), 16.070154917, Picard(3, 16, steps=64), 256, (0.59947133,), 0.002),
+        Row(
+            "different rates 100d",
+            zoo.different_rates(100),
+            21.1714,
+            Picard(3, 16),
+            64,
+            (),
+            0.002,
+            0.0,
+        ),
+        Row(
+            "different rates 1d",
+            zoo.different_rates(1),
+            7.155896,
+            Picard(3, 32),
+            64,
+            (),
+            0.002,
+            1e-7,
+        ),
+        Row(
+            "Heston call",
+            zoo.heston(),
+            16.070154917,
+            Picard(3, 16, steps=64),
+            256,
+            (0.59947133,),
+            0.002,
+        ),
     ]
     return table
 
@@ -66,14 +115,23 @@ def simulate(row: Row) -> Correction:
     )
 
 
-NOISY = {1: 200_000, 2: 50_000, 4: 12_000, 8: 3000, 16: 800, 64: 64}  # samples of z, and replicates for one precision
+NOISY = {
+    1: 200_000,
+    2: 50_000,
+    4: 12_000,
+    8: 3000,
+    16: 800,
+    64: 64,
+}  # samples of z, and replicates for one precision
 
 
 def different_rates(samples: int, gradient: str = "pathwise") -> Correction:
     """Two levels with so many samples for the z inside F, which is convex in it."""
     problem, method = scasml.problems.different_rates(100), Picard(2, samples, gradient=gradient)  # type: ignore[arg-type]
     replicates = NOISY[samples]
-    return scasml.correct(problem, None, 0.0, problem.x0, method=method, replicates=replicates, with_gradient=False)
+    return scasml.correct(
+        problem, None, 0.0, problem.x0, method=method, replicates=replicates, with_gradient=False
+    )
 
 
 def noisy_z() -> None:

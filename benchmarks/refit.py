@@ -13,10 +13,10 @@ import numpy as np
 import scasml
 from accuracy import Run
 from scasml import Linearised, problems, surrogates
-from scasml.defect import Defect
-from scasml.engine import Kernel, surrogate_at
-from scasml.precision import cast, precision
-from scasml.surrogate import wrap
+from scasml._equations.defect import Defect
+from scasml._support.precision import cast, use_dtype
+from scasml.execution import Kernel, surrogate_at
+from scasml.surrogates.wrapping import wrap
 from surrogates import queries
 
 POINTS, REPLICATES, PATHS = 6, 32, 32
@@ -37,8 +37,12 @@ def states(problem: scasml.Problem, t: Any, x: Any, count: int) -> tuple[Any, An
     keys = jax.random.split(jax.random.key(1), len(t) * each)
     paths, start, at = problem.dynamics.exact, np.repeat(t, each), np.repeat(x, each, 0)
     assert paths is not None
-    duration = np.random.default_rng(1).uniform(size=len(start)).astype(KIND) * (problem.horizon - start)
-    ends = jax.vmap(lambda key, s, y, r: paths.jump(key, s, y, r, False).x)(keys, start, at, duration)
+    duration = np.random.default_rng(1).uniform(size=len(start)).astype(KIND) * (
+        problem.horizon - start
+    )
+    ends = jax.vmap(lambda key, s, y, r: paths.jump(key, s, y, r, False).x)(
+        keys, start, at, duration
+    )
     return (start + duration).astype(KIND), np.asarray(ends)
 
 
@@ -60,9 +64,11 @@ def refit(problem: scasml.Problem, model: Any, s: Any, y: Any, length: float) ->
 
 def deviation(problem: scasml.Problem, surrogate: Any, t: Any, x: Any) -> Any:
     """Of one replicate of first order at every point."""
-    model, law = wrap(surrogate, problem), cast(problem, KIND)
+    model, equation = wrap(surrogate, problem), cast(problem, KIND)
     method = Linearised(2, PATHS, 0, gradient="pathwise")
-    kernel = Kernel(Defect(law, model, None), method, t, x, seed=0, gradient=False, surrogate=model)
+    kernel = Kernel(
+        Defect(equation, model, None), method, t, x, seed=0, gradient=False, surrogate=model
+    )
     run = Run(kernel, [])
     run.add(REPLICATES)
     return np.std(run.values, 0, ddof=1)
@@ -72,7 +78,7 @@ def gain(problem: scasml.Problem, surrogate: Any, count: int = STATES) -> Gain:
     t, x = queries(problem, None, POINTS)
     t, x = (0.9 * t).astype(KIND), x.astype(KIND)
     exact = problem.exact(t, x)
-    with precision(KIND):
+    with use_dtype(KIND):
         model = wrap(cast(surrogate, KIND), problem)
         before, error = deviation(problem, model, t, x), exact - surrogate_at(model, t, x)[0]
         found, (s, y) = [], states(problem, t, x, count)
@@ -80,13 +86,22 @@ def gain(problem: scasml.Problem, surrogate: Any, count: int = STATES) -> Gain:
             better = refit(problem, model, s, y, length)
             off = exact - surrogate_at(wrap(better, problem), t, x)[0]
             ratio = deviation(problem, better, t, x) / before
-            found.append(Gain(float(np.sqrt(np.mean(off**2) / np.mean(error**2))), float(np.exp(np.log(ratio).mean()))))
+            found.append(
+                Gain(
+                    float(np.sqrt(np.mean(off**2) / np.mean(error**2))),
+                    float(np.exp(np.log(ratio).mean())),
+                )
+            )
     return min(found, key=lambda each: each.deviation)
 
 
 def main() -> None:
     for name, problem, options in (
-        ("convection-diffusion 10d", problems.convection_diffusion(10), {"preset": "paper", "steps": 1000}),
+        (
+            "convection-diffusion 10d",
+            problems.convection_diffusion(10),
+            {"preset": "paper", "steps": 1000},
+        ),
         ("Burgers 20d", problems.burgers(20), {}),
         ("LQG 100d", problems.lqg(100), {}),
     ):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
-from scasml.defect import Defect
+from scasml._equations.defect import Defect
 from scasml.surrogates import wrap
 from scasml.surrogates.terminal import DRAWS, Base, directions
 from timing import cpu_seconds
@@ -23,41 +23,49 @@ def network(dim: int) -> eqx.nn.MLP:
 
 
 def chunked(f: Any) -> Any:
-    return eqx.filter_jit(lambda law, t, x: jax.lax.map(lambda a: f(law, *a), (t, x), batch_size=CHUNK))
+    return eqx.filter_jit(
+        lambda equation, t, x: jax.lax.map(lambda a: f(equation, *a), (t, x), batch_size=CHUNK)
+    )
 
 
 def measure(dim: int) -> dict[str, float]:
     problem = scasml.problems.hjb(dim)
-    law = Defect(problem, wrap(network(dim), problem, inputs="tx"))
+    equation = Defect(problem, wrap(network(dim), problem, inputs="tx"))
     ends = Defect(problem, wrap(Base(problem, directions(dim, DRAWS, 0)), problem))
     key = jax.random.key(0)
     t, x = jnp.linspace(0, 1, BATCH), jax.random.normal(jax.random.key(1), (BATCH, dim))
     sides = {
-        "forward": eqx.filter_jit(lambda law, t, x: jax.vmap(law.surrogate)(t, x)),
-        "gradient": eqx.filter_jit(lambda law, t, x: jax.vmap(jax.value_and_grad(law.surrogate, 1))(t, x)),
-        "residual": chunked(lambda law, t, x: law.source(t, x, key)),
-        "residual and its gradient": chunked(lambda law, t, x: jax.value_and_grad(lambda x: law.source(t, x, key))(x)),
+        "forward": eqx.filter_jit(lambda equation, t, x: jax.vmap(equation.surrogate)(t, x)),
+        "gradient": eqx.filter_jit(
+            lambda equation, t, x: jax.vmap(jax.value_and_grad(equation.surrogate, 1))(t, x)
+        ),
+        "residual": chunked(lambda equation, t, x: equation.source(t, x, key)),
+        "residual and its gradient": chunked(
+            lambda equation, t, x: jax.value_and_grad(lambda x: equation.source(t, x, key))(x)
+        ),
     }
     # What a PINN has built in: g at eight points where paths end.
-    sides["residual of what is built in"] = lambda law, t, x: sides["residual"](ends, t, x)
+    sides["residual of what is built in"] = lambda equation, t, x: sides["residual"](ends, t, x)
     try:
         import folx
 
-        def by_folx(law: Any, t: Any, x: Any) -> Any:
-            u = lambda y: law.surrogate(t, y)
+        def by_folx(equation: Any, t: Any, x: Any) -> Any:
+            u = lambda y: equation.surrogate(t, y)
             out = folx.forward_laplacian(u, disable_jit=True)(x)
             z = np.sqrt(2) * out.jacobian.dense_array
-            return jax.grad(law.surrogate)(t, x) + out.laplacian - 0.5 * z @ z
+            return jax.grad(equation.surrogate)(t, x) + out.laplacian - 0.5 * z @ z
 
         sides["folx, same chunks"] = chunked(by_folx)
     except ImportError:
         pass
-    seconds = cpu_seconds({name: (lambda f=f: f(law, t, x)) for name, f in sides.items()})
+    seconds = cpu_seconds({name: (lambda f=f: f(equation, t, x)) for name, f in sides.items()})
     return {name: value / seconds["forward"] for name, value in seconds.items()}
 
 
 def main() -> None:
-    print("CPU time over one forward pass; 5 x 50 tanh network, float32, batch 2048 in chunks of 128")
+    print(
+        "CPU time over one forward pass; 5 x 50 tanh network, float32, batch 2048 in chunks of 128"
+    )
     for dim in DIMS:
         ratios = measure(dim)
         print(

@@ -12,10 +12,10 @@ import numpy as np
 import scasml
 from accuracy import Run
 from scasml import Linearised, problems, surrogates
-from scasml.choice import controls
-from scasml.engine import Kernel
-from scasml.precision import cast, precision
-from scasml.surrogate import wrap
+from scasml._planning.auto import controls
+from scasml._support.precision import cast, use_dtype
+from scasml.execution import Kernel
+from scasml.surrogates.wrapping import wrap
 from surrogates import queries
 
 POINTS, REPLICATES, PATHS = 6, 64, 32
@@ -40,27 +40,42 @@ def weights(covariance: Any) -> Any:
 def gain(problem: scasml.Problem, surrogate: Any, sampling: Any) -> Gain:
     t, x = queries(problem, None, POINTS)
     t, x = (0.9 * t).astype(KIND), x.astype(KIND)
-    with precision(KIND):
+    with use_dtype(KIND):
         model = wrap(cast(surrogate, KIND), problem)
         starts = controls(cast(problem, KIND), model, None)
-        method = Linearised("auto" if problem.is_linear else 2, PATHS, 0, gradient="pathwise", sampling=sampling)
+        method = Linearised(
+            "auto" if problem.is_linear else 2, PATHS, 0, gradient="pathwise", sampling=sampling
+        )
         values, work = [], []
         for start in starts:
-            kernel = Kernel(start.law, method, t, x, seed=0, gradient=False, surrogate=model, control=start.model)
+            kernel = Kernel(
+                start.equation,
+                method,
+                t,
+                x,
+                seed=0,
+                gradient=False,
+                surrogate=model,
+                control=start.model,
+            )
             run = Run(kernel, [])
             run.add(REPLICATES)
             values.append(np.array(run.values).T)  # (points, replicates)
-            work.append(float(np.sum(method.work(start.law, False)[:2])))
+            work.append(float(np.sum(method.work(start.equation, False)[:2])))
     values, work = np.moveaxis(np.array(values), 0, 1), np.array(work)
     half, ratios, best = REPLICATES // 2, [], []
     for point in values:
         mixed = np.zeros(REPLICATES)
         for fit, tried in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-            mixed[tried] = weights(np.cov(point[:, fit])) @ (point[:, tried] - point[:, fit].mean(1, keepdims=True))
+            mixed[tried] = weights(np.cov(point[:, fit])) @ (
+                point[:, tried] - point[:, fit].mean(1, keepdims=True)
+            )
         variance, alone = np.mean(mixed**2), point.var(1, ddof=1)
         k = int(np.argmin(alone * work))
         best.append(k)
-        ratios.append((np.sqrt(variance / alone.min()), variance * work.sum() / (alone[k] * work[k])))
+        ratios.append(
+            (np.sqrt(variance / alone.min()), variance * work.sum() / (alone[k] * work[k]))
+        )
     deviation, cost = np.exp(np.mean(np.log(ratios), 0))
     return Gain(float(deviation), float(cost), starts[int(np.bincount(best).argmax())].name)
 

@@ -21,7 +21,11 @@ def main() -> None:
         began = time.process_time()
         answer = scasml.solve(problem, 0.0, problem.x0, rtol=RTOL, with_gradient=False)
         spent = time.process_time() - began
-        made = "nothing trained" if answer.preparation is None else f"{answer.preparation.verb} a surrogate"
+        made = (
+            "nothing trained"
+            if answer.preparation is None
+            else f"{answer.preparation.verb} a surrogate"
+        )
         print(f"{name} 100d: {answer}", flush=True)
         print(
             f"    known {value:.9g}, off by a relative {abs(answer.value / value - 1):.1e}; {spent:.0f} CPU s; {made}; "

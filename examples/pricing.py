@@ -17,8 +17,12 @@ import scasml
 
 ASSETS, STRIKE, MATURITY = 100, 100.0, 1.0
 LEND, BORROW = 0.04, 0.06
-VOLATILITY = 0.25 * np.linalg.cholesky(0.6 * np.eye(ASSETS) + 0.4)  # 25 % a year each, correlation 0.4
-INVESTED = np.linalg.solve(VOLATILITY, np.ones(ASSETS))  # INVESTED @ z is the money in stocks, sum of x_i d_i u
+VOLATILITY = 0.25 * np.linalg.cholesky(
+    0.6 * np.eye(ASSETS) + 0.4
+)  # 25 % a year each, correlation 0.4
+INVESTED = np.linalg.solve(
+    VOLATILITY, np.ones(ASSETS)
+)  # INVESTED @ z is the money in stocks, sum of x_i d_i u
 
 
 def rates(t: Any, x: Any, u: Any, z: Any) -> Any:
@@ -35,7 +39,9 @@ def formula(rate: float, t: Any, x: Any) -> Any:
     """Black-Scholes for the geometric mean, with one rate."""
     left = jnp.maximum(MATURITY - t, 1e-6)
     spread = np.linalg.norm(VOLATILITY.sum(0)) / ASSETS * jnp.sqrt(left)
-    forward = geometric_mean(x) * jnp.exp((rate - 0.5 * np.mean(np.sum(VOLATILITY**2, 1))) * left + 0.5 * spread**2)
+    forward = geometric_mean(x) * jnp.exp(
+        (rate - 0.5 * np.mean(np.sum(VOLATILITY**2, 1))) * left + 0.5 * spread**2
+    )
     d1 = jnp.log(forward / STRIKE) / spread + 0.5 * spread
     return jnp.exp(-rate * left) * (forward * norm.cdf(d1) - STRIKE * norm.cdf(d1 - spread))
 
@@ -58,7 +64,9 @@ def main(picture: str | None = None) -> None:
     x = np.outer(spots, np.linspace(0.9, 1.1, ASSETS))  # no two deltas alike
     answer = scasml.correct(PROBLEM, desk, 0.0, x, replicates=32)
     # A long call always borrows, so one rate is right after all, and it is the other one.
-    exact, delta = jax.vmap(jax.value_and_grad(lambda state: formula(BORROW, 0.0, state)))(jnp.asarray(x))
+    exact, delta = jax.vmap(jax.value_and_grad(lambda state: formula(BORROW, 0.0, state)))(
+        jnp.asarray(x)
+    )
     for i, spot in enumerate(spots):
         lower, upper = (side[i] for side in answer.interval(0.95))
         print(
@@ -79,14 +87,40 @@ def draw(picture: str, spots: Any, answer: Any, exact: Any, delta: Any) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     half = np.abs(np.array(answer.interval(0.95)) - answer.value)
     left.axhline(0, color="black", linewidth=1, label="exact")
-    left.plot(spots, answer.surrogate_value - exact, "o--", color="tab:gray", label="desk's formula, one rate")
-    left.errorbar(spots, answer.value - exact, half, fmt="s", color="tab:blue", capsize=3, label="corrected, 95 %")
-    left.set(xlabel="spot", ylabel="price minus exact price", title="A call on 100 stocks, two interest rates")
+    left.plot(
+        spots,
+        answer.surrogate_value - exact,
+        "o--",
+        color="tab:gray",
+        label="desk's formula, one rate",
+    )
+    left.errorbar(
+        spots,
+        answer.value - exact,
+        half,
+        fmt="s",
+        color="tab:blue",
+        capsize=3,
+        label="corrected, 95 %",
+    )
+    left.set(
+        xlabel="spot",
+        ylabel="price minus exact price",
+        title="A call on 100 stocks, two interest rates",
+    )
     left.legend()
     i = len(spots) // 2
     stocks = np.arange(1, ASSETS + 1)
     error = 1.96 * answer.gradient_stderr[i]
-    right.errorbar(stocks, answer.gradient[i], error, fmt=".", color="tab:blue", alpha=0.6, label="corrected, 95 %")
+    right.errorbar(
+        stocks,
+        answer.gradient[i],
+        error,
+        fmt=".",
+        color="tab:blue",
+        alpha=0.6,
+        label="corrected, 95 %",
+    )
     right.plot(stocks, delta[i], color="black", linewidth=1, zorder=3, label="exact")
     right.set(xlabel="stock", ylabel="delta", title=f"Deltas at spot {spots[i]:.0f}")
     right.legend()

@@ -19,7 +19,9 @@ NUMBERS = ("value", "stderr", "correction", "bias", "gradient", "gradient_stderr
 
 def correct(t=T, x=X, surrogate=rough, problem=PROBLEM, **options):
     """Raw, unless asked: how far a correction is shrunk depends on its company, see test_safety.py."""
-    return scasml.correct(problem, surrogate, t, x, **{"method": METHOD, "replicates": 5, "safe": False, **options})
+    return scasml.correct(
+        problem, surrogate, t, x, **{"method": METHOD, "replicates": 5, "safe": False, **options}
+    )
 
 
 @functools.cache

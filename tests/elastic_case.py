@@ -12,7 +12,9 @@ import scasml
 from helpers import manufactured, rough
 from scasml import Picard
 
-CORRECT = importlib.import_module("scasml.correct")  # the module, which the function of that name hides
+CORRECT = importlib.import_module(
+    "scasml._correct"
+)  # the module, which the function of that name hides
 PROBLEM, EXACT = manufactured(uses_z=False)
 METHOD = Picard(2, 2)
 # The horizon is 0.8: the last two are easy. The first has a bias of 0.02.

@@ -319,7 +319,9 @@ def case_refine():
 
 
 def case_solve_shipped():
-    return scasml.solve(problems.burgers(20), 0.1, np.full(20, 0.01), rtol=1e-3, with_gradient=False)
+    return scasml.solve(
+        problems.burgers(20), 0.1, np.full(20, 0.01), rtol=1e-3, with_gradient=False
+    )
 
 
 def case_solve_none():
@@ -385,10 +387,19 @@ def main(verb, path, *names):
                 one, other = wanted.get(key), arrays.get(key)
                 if one is None or other is None:
                     bad.append(f"    {key}: only in the {'new' if one is None else 'old'} version")
-                elif one.shape != other.shape or one.tolist() != other.tolist() and not _same(one, other):
+                elif (
+                    one.shape != other.shape
+                    or one.tolist() != other.tolist()
+                    and not _same(one, other)
+                ):
                     bad.append(f"    {key}:\n      old {_brief(one)}\n      new {_brief(other)}")
-        print(f"{'DIFFERS' if bad else 'same' if known else 'done':8} {name:32}"
-              f" {time.process_time() - began:6.1f} CPU s", *bad, sep="\n" if bad else "", flush=True)
+        print(
+            f"{'DIFFERS' if bad else 'same' if known else 'done':8} {name:32}"
+            f" {time.process_time() - began:6.1f} CPU s",
+            *bad,
+            sep="\n" if bad else "",
+            flush=True,
+        )
         failed += bad
     if verb == "record":
         np.savez(path, **found)
@@ -408,6 +419,9 @@ def _brief(a):
 if __name__ == "__main__":
     if len(sys.argv) < 3 or sys.argv[1] not in ("record", "compare"):
         sys.exit(__doc__)
-    HOME = "surrogates/pretrained" if eqx and __import__("os").path.isdir(
-        "src/scasml/surrogates/pretrained") else "pretrained"
+    HOME = (
+        "surrogates/pretrained"
+        if eqx and __import__("os").path.isdir("src/scasml/surrogates/pretrained")
+        else "pretrained"
+    )
     main(*sys.argv[1:])

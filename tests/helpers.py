@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
-from scasml.setting import Setting
+from scasml._planning.task import Setting
 from scasml.surrogates import wrap
 
 SIGMAS = 6.0
@@ -26,7 +26,10 @@ def setting(problem, t, x, budget, surrogate=None, **options):
 def bias_but_rounding(answer):
     """At each point that was simulated: what the method itself leaves."""
     return np.concatenate(
-        [sum(part for name, part in level.bias.items() if name != "rounding") for level in answer.levels]
+        [
+            sum(part for name, part in level.bias.items() if name != "rounding")
+            for level in answer.levels
+        ]
     )
 
 
@@ -41,7 +44,7 @@ def manufactured(dim=3, diffusion=0.7, uses_z=True, horizon=0.8):
     def exact(t, x):
         return jnp.sin(jnp.asarray(a, x.dtype) @ x + t)
 
-    def law(u, z):
+    def equation(u, z):
         f = 0.6 * u - 0.2 * u**3
         return f + 0.3 * jnp.sum(z) * u + 0.1 * z @ z if uses_z else f
 
@@ -49,7 +52,7 @@ def manufactured(dim=3, diffusion=0.7, uses_z=True, horizon=0.8):
         phase = jnp.asarray(a, x.dtype) @ x + t
         true_u, slope = jnp.sin(phase), jnp.cos(phase)
         generator = slope * (1 + mu @ a) - 0.5 * true_u * (spread @ spread)
-        return law(u, z) - law(true_u, slope * jnp.asarray(spread, x.dtype)) - generator
+        return equation(u, z) - equation(true_u, slope * jnp.asarray(spread, x.dtype)) - generator
 
     problem = scasml.Problem(
         dim=dim,

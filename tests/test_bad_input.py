@@ -13,18 +13,23 @@ import numpy as np
 import pytest
 
 import scasml
-from scasml import Hutchinson, Picard, ScasmlError, choice, problems, setting, tables
-from scasml.budget import Budget
-from scasml.correction import Correction, Cost
-from scasml.diagnosis import Tails
-from scasml.errors import brief, first_line, listing
+from scasml import Hutchinson, Picard, ScasmlError, problems
+from scasml._answer.correction import Correction, Cost
+from scasml._answer.diagnosis import Tails
+from scasml._io import tables
+from scasml._planning import auto as choice
+from scasml._planning import task as setting
+from scasml._support.errors import brief, first_line, listing
 from scasml.estimators.base import Evaluations
+from scasml.execution.stopping import Budget
 from scasml.surrogates import wrap
 
 DIM = 3
 NAN, INF = float("nan"), float("inf")
 KEY = jax.random.key(0)
-CORRECT = importlib.import_module("scasml.correct")  # the module, which the function of that name hides
+CORRECT = importlib.import_module(
+    "scasml._correct"
+)  # the module, which the function of that name hides
 
 
 def g(x: Any) -> Any:
@@ -148,10 +153,27 @@ def test_drift(call, fragments):
     bad("bool", a_problem(diffusion=[True, True, True]), "diffusion", "got [True, True, True]"),
     bad("complex", a_problem(diffusion=np.eye(3) * 1j), "diffusion", "got array([[0.+1.j"),
     bad("infinite", a_problem(diffusion=INF), "diffusion", "got inf"),
-    bad("nan-in-a-large-matrix", a_problem(dim=30, diffusion=np.full((30, 30), NAN)), "diffusion", "got array([[nan"),
+    bad(
+        "nan-in-a-large-matrix",
+        a_problem(dim=30, diffusion=np.full((30, 30), NAN)),
+        "diffusion",
+        "got array([[nan",
+    ),
     bad("singular-scalar", a_problem(diffusion=0.0), "diffusion", "invertible", "0 times"),
-    bad("singular-diagonal", a_problem(diffusion=[1.0, 0.0, 2.0]), "diffusion", "invertible", "0 times"),
-    bad("rank-deficient", a_problem(diffusion=np.ones((3, 3))), "diffusion", "invertible", "times its largest"),
+    bad(
+        "singular-diagonal",
+        a_problem(diffusion=[1.0, 0.0, 2.0]),
+        "diffusion",
+        "invertible",
+        "0 times",
+    ),
+    bad(
+        "rank-deficient",
+        a_problem(diffusion=np.ones((3, 3))),
+        "diffusion",
+        "invertible",
+        "times its largest",
+    ),
 )
 def test_diffusion(call, fragments):
     refused(call, *fragments)
@@ -169,7 +191,12 @@ def raises_at_length(*args: Any) -> Any:
     bad("number", a_problem(terminal=3.0), "terminal", "got 3.0"),
     bad("array", a_problem(terminal=np.zeros((9, 9))), "terminal", "got array([[0."),
     bad("vector", a_problem(terminal=lambda x: 2 * x), "terminal(x)", "shape (3,)"),
-    bad("matrix-of-one", a_problem(terminal=lambda x: jnp.sum(x)[None, None]), "terminal(x)", "shape (1, 1)"),
+    bad(
+        "matrix-of-one",
+        a_problem(terminal=lambda x: jnp.sum(x)[None, None]),
+        "terminal(x)",
+        "shape (1, 1)",
+    ),
     bad("tuple", a_problem(terminal=lambda x: (jnp.sum(x), x)), "terminal(x)", "got tuple"),
     bad("list", a_problem(terminal=lambda x: [jnp.sum(x)]), "terminal(x)", "got list"),
     bad("none", a_problem(terminal=lambda x: None), "terminal(x)", "got NoneType"),
@@ -177,22 +204,43 @@ def raises_at_length(*args: Any) -> Any:
     bad("complex", a_problem(terminal=lambda x: 1j * jnp.sum(x)), "terminal(x)", "got complex64"),
     bad("bool", a_problem(terminal=lambda x: jnp.sum(x) > 0), "terminal(x)", "got bool"),
     bad("raises", a_problem(terminal=raises), "terminal(x)", "RuntimeError: It went wrong"),
-    bad("raises-at-length", a_problem(terminal=raises_at_length), "terminal(x)", "RuntimeError: word word"),
+    bad(
+        "raises-at-length",
+        a_problem(terminal=raises_at_length),
+        "terminal(x)",
+        "RuntimeError: word word",
+    ),
     bad(
         "numpy",
         a_problem(terminal=lambda x: np.linalg.norm(np.asarray(x))),
         "terminal(x)",
         "TracerArrayConversionError",
     ),
-    bad("branches", a_problem(terminal=lambda x: 1.0 if x[0] > 0 else 0.0), "terminal(x)", "TracerBoolConversionError"),
-    bad("no-arguments", a_problem(terminal=lambda: 0.0), "terminal(x)", "takes 0 positional arguments"),
+    bad(
+        "branches",
+        a_problem(terminal=lambda x: 1.0 if x[0] > 0 else 0.0),
+        "terminal(x)",
+        "TracerBoolConversionError",
+    ),
+    bad(
+        "no-arguments",
+        a_problem(terminal=lambda: 0.0),
+        "terminal(x)",
+        "takes 0 positional arguments",
+    ),
     bad(
         "too-many-arguments",
         a_problem(terminal=lambda t, x: 0.0),
         "terminal(x)",
         "missing 1 required positional argument",
     ),
-    bad("other-dimension", a_problem(terminal=lambda x: x @ np.ones(5)), "terminal(x)", "d = 3", "(5,)"),
+    bad(
+        "other-dimension",
+        a_problem(terminal=lambda x: x @ np.ones(5)),
+        "terminal(x)",
+        "d = 3",
+        "(5,)",
+    ),
 )
 def test_terminal(call, fragments):
     refused(call, *fragments)
@@ -200,11 +248,36 @@ def test_terminal(call, fragments):
 
 @each(
     bad("number", a_problem(nonlinearity=0.0), "nonlinearity", "got 0.0"),
-    bad("vector", a_problem(nonlinearity=lambda t, x, u, z: z), "nonlinearity(t, x, u, z)", "shape (3,)"),
-    bad("tuple", a_problem(nonlinearity=lambda t, x, u, z: (u, z)), "nonlinearity(t, x, u, z)", "got tuple"),
-    bad("none", a_problem(nonlinearity=lambda t, x, u, z: None), "nonlinearity(t, x, u, z)", "got NoneType"),
-    bad("complex", a_problem(nonlinearity=lambda t, x, u, z: 1j * u), "nonlinearity(t, x, u, z)", "got complex64"),
-    bad("raises", a_problem(nonlinearity=raises), "nonlinearity(t, x, u, z)", "RuntimeError: It went wrong"),
+    bad(
+        "vector",
+        a_problem(nonlinearity=lambda t, x, u, z: z),
+        "nonlinearity(t, x, u, z)",
+        "shape (3,)",
+    ),
+    bad(
+        "tuple",
+        a_problem(nonlinearity=lambda t, x, u, z: (u, z)),
+        "nonlinearity(t, x, u, z)",
+        "got tuple",
+    ),
+    bad(
+        "none",
+        a_problem(nonlinearity=lambda t, x, u, z: None),
+        "nonlinearity(t, x, u, z)",
+        "got NoneType",
+    ),
+    bad(
+        "complex",
+        a_problem(nonlinearity=lambda t, x, u, z: 1j * u),
+        "nonlinearity(t, x, u, z)",
+        "got complex64",
+    ),
+    bad(
+        "raises",
+        a_problem(nonlinearity=raises),
+        "nonlinearity(t, x, u, z)",
+        "RuntimeError: It went wrong",
+    ),
     bad(
         "numpy",
         a_problem(nonlinearity=lambda t, x, u, z: np.sin(u)),
@@ -217,7 +290,12 @@ def test_terminal(call, fragments):
         "nonlinearity(t, x, u, z)",
         "ConcretizationTypeError",
     ),
-    bad("three-arguments", a_problem(nonlinearity=lambda t, x, u: u), "nonlinearity(t, x, u, z)", "takes 3 positional"),
+    bad(
+        "three-arguments",
+        a_problem(nonlinearity=lambda t, x, u: u),
+        "nonlinearity(t, x, u, z)",
+        "takes 3 positional",
+    ),
 )
 def test_nonlinearity(call, fragments):
     refused(call, *fragments)
@@ -230,9 +308,17 @@ WITH_REFERENCE = problems.convection_diffusion(DIM)
     bad("reference-is-text", a_problem(reference="exact"), "reference", "got 'exact'"),
     bad("reference-is-a-function", a_problem(reference=u), "reference", "got <function u"),
     bad("no-reference", lambda: PROBLEM.exact(0.0, np.zeros(DIM)), "reference", "'problem'"),
-    bad("x-of-other-width", lambda: WITH_REFERENCE.exact(0.0, np.zeros((2, 5))), "x", "shape (2, 5)"),
+    bad(
+        "x-of-other-width", lambda: WITH_REFERENCE.exact(0.0, np.zeros((2, 5))), "x", "shape (2, 5)"
+    ),
     bad("x-is-text", lambda: WITH_REFERENCE.exact(0.0, "origin"), "x", "got 'origin'"),
-    bad("times-and-points", lambda: WITH_REFERENCE.exact(np.zeros(4), np.zeros((2, DIM))), "t and x", "(4,)", "(2, 3)"),
+    bad(
+        "times-and-points",
+        lambda: WITH_REFERENCE.exact(np.zeros(4), np.zeros((2, DIM))),
+        "t and x",
+        "(4,)",
+        "(2, 3)",
+    ),
 )
 def test_reference(call, fragments):
     refused(call, *fragments)
@@ -306,21 +392,50 @@ def a_surrogate(model: Any, problem: Any = PROBLEM, **keywords: Any) -> Any:
     bad("text", a_surrogate("model.py"), "surrogate", "got str"),
     bad("none", a_surrogate(None), "surrogate", "got NoneType"),
     bad("array", a_surrogate(np.zeros((9, 9))), "surrogate", "got ndarray"),
-    bad("network-without-inputs", a_surrogate(FITTING), "inputs", "one vector of 4 numbers", "got None"),
+    bad(
+        "network-without-inputs",
+        a_surrogate(FITTING),
+        "inputs",
+        "one vector of 4 numbers",
+        "got None",
+    ),
     bad("network-of-t-and-x", a_surrogate(FITTING, inputs="t, x"), "inputs", "got 't, x'"),
     bad("unknown-inputs", a_surrogate(u, inputs="x, t"), "inputs", "got 'x, t'"),
     bad("inputs-array", a_surrogate(u, inputs=np.zeros(2)), "inputs", "got array([0., 0.])"),
-    bad("inputs-unknown-for-a-surrogate", a_surrogate(wrap(u, PROBLEM), inputs="x, t"), "inputs", "got 'x, t'"),
+    bad(
+        "inputs-unknown-for-a-surrogate",
+        a_surrogate(wrap(u, PROBLEM), inputs="x, t"),
+        "inputs",
+        "got 'x, t'",
+    ),
     bad("network-too-wide", a_surrogate(WIDE, inputs="tx"), "surrogate", "d = 3", "(5,) and (4,)"),
-    bad("function-too-wide", a_surrogate(lambda v: v @ np.ones(7), inputs="xt"), "surrogate", "(7,)", "d = 3"),
+    bad(
+        "function-too-wide",
+        a_surrogate(lambda v: v @ np.ones(7), inputs="xt"),
+        "surrogate",
+        "(7,)",
+        "d = 3",
+    ),
     bad("two-valued-network", a_surrogate(TWO_VALUED, inputs="xt"), "surrogate", "shape (2,)"),
     bad("vector", a_surrogate(lambda t, x: x), "surrogate", "u(t, x)", "shape (3,)"),
     bad("tuple", a_surrogate(lambda t, x: (t, x)), "surrogate", "u(t, x)", "got tuple"),
     bad("returns-none", a_surrogate(lambda t, x: None), "surrogate", "u(t, x)", "got NoneType"),
     bad("complex", a_surrogate(lambda t, x: 1j * t), "surrogate", "u(t, x)", "got complex64"),
     bad("raises", a_surrogate(raises), "surrogate", "u(t, x)", "RuntimeError: It went wrong"),
-    bad("numpy", a_surrogate(lambda t, x: np.sin(x).sum()), "surrogate", "u(t, x)", "TracerArrayConversionError"),
-    bad("one-argument", a_surrogate(lambda x: jnp.sum(x)), "surrogate", "u(t, x)", "takes 1 positional argument"),
+    bad(
+        "numpy",
+        a_surrogate(lambda t, x: np.sin(x).sum()),
+        "surrogate",
+        "u(t, x)",
+        "TracerArrayConversionError",
+    ),
+    bad(
+        "one-argument",
+        a_surrogate(lambda x: jnp.sum(x)),
+        "surrogate",
+        "u(t, x)",
+        "takes 1 positional argument",
+    ),
     bad("class-for-instance", a_surrogate(eqx.nn.MLP), "surrogate", "u(t, x)", "TypeError"),
     bad("problem-is-text", a_surrogate(u, "hjb"), "problem", "got 'hjb'"),
     bad("problem-is-a-constructor", a_surrogate(u, problems.hjb), "problem", "got <function hjb"),
@@ -330,9 +445,15 @@ def test_surrogate(call, fragments):
 
 
 def a_correction(
-    x: Any = (0.0, 0.0, 0.0), t: Any = 0.0, surrogate: Any = u, problem: Any = PROBLEM, **keywords: Any
+    x: Any = (0.0, 0.0, 0.0),
+    t: Any = 0.0,
+    surrogate: Any = u,
+    problem: Any = PROBLEM,
+    **keywords: Any,
 ) -> Any:
-    return lambda: scasml.correct(problem, surrogate, t, x, **({"method": Picard(1, 4), "replicates": 2} | keywords))
+    return lambda: scasml.correct(
+        problem, surrogate, t, x, **({"method": Picard(1, 4), "replicates": 2} | keywords)
+    )
 
 
 def points(count: int, **at: float) -> np.ndarray:
@@ -365,7 +486,9 @@ def points(count: int, **at: float) -> np.ndarray:
     bad("nan", a_correction([0.0, NAN, 0.0]), "x", "NaN or infinity at point 0"),
     bad("nan-of-many", a_correction(points(6, i4=NAN)), "x", "NaN or infinity at point 4:"),
     bad("infinities", a_correction(points(6, i1=INF, i3=-INF, i5=NAN)), "x", "at point 1, 3, 5:"),
-    bad("many-nans", a_correction(np.full((50, 3), NAN)), "x", "at point 0, 1, 2, 3, 4 and 45 more"),
+    bad(
+        "many-nans", a_correction(np.full((50, 3), NAN)), "x", "at point 0, 1, 2, 3, 4 and 45 more"
+    ),
     bad("overflows-float32", a_correction(points(4, i2=1e300)), "x", "float32 at point 2"),
 )
 def test_x(call, fragments):
@@ -387,7 +510,9 @@ def test_x(call, fragments):
     bad("negative", a_correction(t=-0.25), "t", "[0, 0.5]", "got -0.25 at point 0"),
     bad("beyond", a_correction(t=0.75), "t", "[0, 0.5]", "got 0.75 at point 0"),
     bad("just-beyond", a_correction(t=0.5000001), "t", "[0, 0.5]", "got 0.5000001 at point 0"),
-    bad("beyond-of-many", a_correction(t=[0.0, 0.1, 2.0, 0.5, -1.0]), "t", "got 2.0 at point 2, 4:"),
+    bad(
+        "beyond-of-many", a_correction(t=[0.0, 0.1, 2.0, 0.5, -1.0]), "t", "got 2.0 at point 2, 4:"
+    ),
     bad("overflows-float32", a_correction(t=[0.0, 1e300]), "t", "got 1e+300 at point 1"),
 )
 def test_t(call, fragments):
@@ -398,7 +523,12 @@ def test_t(call, fragments):
     bad("problem-is-text", a_correction(problem="hjb"), "problem", "got 'hjb'"),
     bad("problem-is-none", a_correction(problem=None), "problem", "got None"),
     bad("problem-is-a-class", a_correction(problem=scasml.Problem), "problem", "got <class"),
-    bad("problem-is-a-constructor", a_correction(problem=problems.hjb), "problem", "got <function hjb"),
+    bad(
+        "problem-is-a-constructor",
+        a_correction(problem=problems.hjb),
+        "problem",
+        "got <function hjb",
+    ),
     bad("surrogate-is-a-number", a_correction(surrogate=0.0), "surrogate", "got float"),
     bad("surrogate-is-text", a_correction(surrogate="none"), "surrogate", "got str"),
     bad("surrogate-is-a-bare-network", a_correction(surrogate=FITTING), "inputs", "got None"),
@@ -408,9 +538,19 @@ def test_t(call, fragments):
         a_correction(surrogate=wrap(eqx.nn.MLP(3, 1, 4, 1, key=KEY), problems.hjb(2), inputs="tx")),
         *("surrogate", "d = 3", "(2,)"),
     ),
-    bad("surrogate-in-float64", a_correction(surrogate=lambda t, x: x, dtype="float64"), "surrogate", "shape (3,)"),
+    bad(
+        "surrogate-in-float64",
+        a_correction(surrogate=lambda t, x: x, dtype="float64"),
+        "surrogate",
+        "shape (3,)",
+    ),
     bad("method-unknown", a_correction(method="picard"), "method", "got 'picard'"),
-    bad("method-class", a_correction(method=Picard), "method", "got <class 'scasml.estimators.picard.Picard'>"),
+    bad(
+        "method-class",
+        a_correction(method=Picard),
+        "method",
+        "got <class 'scasml.estimators.picard.Picard'>",
+    ),
     bad("method-none", a_correction(method=None), "method", "got None"),
     bad("method-number", a_correction(method=2), "method", "got 2"),
     bad("method-network", a_correction(method=FITTING), "method", "got MLP("),
@@ -419,7 +559,12 @@ def test_t(call, fragments):
     bad("replicates-float", a_correction(replicates=1.5), "replicates", "got 1.5"),
     bad("replicates-bool", a_correction(replicates=True), "replicates", "got True"),
     bad("replicates-text", a_correction(replicates="8"), "replicates", "got '8'"),
-    bad("replicates-array", a_correction(replicates=np.zeros((9, 9))), "replicates", "got array([[0."),
+    bad(
+        "replicates-array",
+        a_correction(replicates=np.zeros((9, 9))),
+        "replicates",
+        "got array([[0.",
+    ),
     bad("seed-negative", a_correction(seed=-1), "seed", "got -1"),
     bad("seed-float", a_correction(seed=1.5), "seed", "got 1.5"),
     bad("seed-none", a_correction(seed=None), "seed", "got None"),
@@ -429,12 +574,19 @@ def test_t(call, fragments):
     bad("chunk-float", a_correction(chunk=2.5), "chunk", "got 2.5"),
     bad("dtype-float16", a_correction(dtype="float16"), "dtype", "got 'float16'"),
     bad("dtype-unknown", a_correction(dtype="double-ish"), "dtype", "got 'double-ish'"),
-    bad("dtype-complex", a_correction(dtype=np.complex64), "dtype", "got <class 'numpy.complex64'>"),
+    bad(
+        "dtype-complex", a_correction(dtype=np.complex64), "dtype", "got <class 'numpy.complex64'>"
+    ),
     bad("dtype-number", a_correction(dtype=32), "dtype", "got 32"),
     bad("laplacian-unknown", a_correction(laplacian="estimated"), "laplacian", "got 'estimated'"),
     bad("laplacian-number", a_correction(laplacian=2), "laplacian", "got 2"),
     bad("laplacian-class", a_correction(laplacian=Hutchinson), "laplacian", "got <class"),
-    bad("laplacian-too-many", a_correction(laplacian=Hutchinson(9)), "laplacian", "9 of only 3 coordinates"),
+    bad(
+        "laplacian-too-many",
+        a_correction(laplacian=Hutchinson(9)),
+        "laplacian",
+        "9 of only 3 coordinates",
+    ),
     bad("with-gradient-text", a_correction(with_gradient="no"), "with_gradient", "got 'no'"),
     bad("with-gradient-none", a_correction(with_gradient=None), "with_gradient", "got None"),
     bad("progress-text", a_correction(progress="yes"), "progress", "got 'yes'"),
@@ -478,7 +630,9 @@ def test_interval(call, fragments):
     bad("sigma0-0", lambda: problems.burgers(3, 0.0), "sigma0", "got 0.0"),
     bad("sigma0-nan", lambda: problems.burgers(3, NAN), "sigma0", "got nan"),
     bad("drift-in", lambda: problems.burgers(3, drift_in="both"), "drift_in", "got 'both'"),  # type: ignore[arg-type]
-    bad("frequency-text", lambda: problems.diffusion_reaction(3, "high"), "frequency", "got 'high'"),  # type: ignore[arg-type]
+    bad(
+        "frequency-text", lambda: problems.diffusion_reaction(3, "high"), "frequency", "got 'high'"
+    ),  # type: ignore[arg-type]
     bad("exponent-small", lambda: problems.hjb_lin(3, 0.5), "exponent", "got 0.5"),
 )
 def test_zoo(call, fragments):
@@ -504,7 +658,9 @@ def as_npz(array: Any) -> bytes:
 
 
 def header_only(shape: str) -> bytes:
-    return as_npy(np.zeros((2, 4))).replace(b"(2, 4), }" + b" " * (len(shape) - 6), shape.encode() + b", }")[:128]
+    return as_npy(np.zeros((2, 4))).replace(
+        b"(2, 4), }" + b" " * (len(shape) - 6), shape.encode() + b", }"
+    )[:128]
 
 
 UNREADABLE = {
@@ -514,30 +670,70 @@ UNREADABLE = {
     "empty": (b"", "points.csv", ("'points.csv'", "4 numbers", "shape (0, 0)")),
     "blank-lines": (b"\n\n\n", "points.csv", ("'points.csv'", "4 numbers", "shape (0, 0)")),
     "header-alone": (b"t,x1,x2,x3\n", "points.csv", ("'points.csv'", "4 numbers", "shape (0, 0)")),
-    "text-cell": (b"t,x1,x2,x3\n0,0,0,0\n0,0,zero,0\n", "points.csv", ("line 3", "'points.csv'", "'zero'")),
+    "text-cell": (
+        b"t,x1,x2,x3\n0,0,0,0\n0,0,zero,0\n",
+        "points.csv",
+        ("line 3", "'points.csv'", "'zero'"),
+    ),
     "text-cell-first": (b"0,zero,0,0\n", "points.csv", ("line 1", "'points.csv'", "'zero'")),
     "empty-cell": (b"0,0,,0\n", "points.csv", ("line 1", "'points.csv'", "''")),
-    "endless-cell": (b"0,0,0,0\n0,0,0," + b"z" * 9999 + b"\n", "points.csv", ("line 2", "'points.csv'", "'zzz")),
+    "endless-cell": (
+        b"0,0,0,0\n0,0,0," + b"z" * 9999 + b"\n",
+        "points.csv",
+        ("line 2", "'points.csv'", "'zzz"),
+    ),
     "ragged": (b"0,0,0,0\n0,0,0\n", "points.csv", ("line 2", "'points.csv'", "3 numbers", "4")),
     "too-wide": (b"0,0,0,0,0\n" * 2, "points.csv", ("'points.csv'", "4 numbers", "shape (2, 5)")),
     "no-time-column": (b"0,0,0\n" * 2, "points.csv", ("'points.csv'", "shape (2, 3)", "--t")),
     "semicolons": (b"0;0;0;0\n0;0;0;0\n", "points.csv", ("line 2", "'points.csv'", "'0;0;0;0'")),
     "binary": (bytes(range(128, 256)), "points.csv", ("'points.csv'", "UnicodeDecodeError")),
-    "npy-named-csv": (as_npy(np.zeros((2, 4))), "points.csv", ("'points.csv'", "UnicodeDecodeError")),
+    "npy-named-csv": (
+        as_npy(np.zeros((2, 4))),
+        "points.csv",
+        ("'points.csv'", "UnicodeDecodeError"),
+    ),
     "npy-empty": (b"", "points.npy", ("'points.npy'", "EOF")),
-    "npy-rubbish": (bytes(range(256)), "points.npy", ("'points.npy'", "ValueError", "magic string")),
-    "npy-objects": (as_npy(np.array([[0.0, None]])), "points.npy", ("'points.npy'", "ValueError: Object arrays")),
+    "npy-rubbish": (
+        bytes(range(256)),
+        "points.npy",
+        ("'points.npy'", "ValueError", "magic string"),
+    ),
+    "npy-objects": (
+        as_npy(np.array([[0.0, None]])),
+        "points.npy",
+        ("'points.npy'", "ValueError: Object arrays"),
+    ),
     "npy-truncated": (as_npy(np.zeros((2, 4)))[:-8], "points.npy", ("'points.npy'", "ValueError")),
-    "npy-truncated-header": (as_npy(np.zeros((2, 4)))[:40], "points.npy", ("'points.npy'", "ValueError")),
+    "npy-truncated-header": (
+        as_npy(np.zeros((2, 4)))[:40],
+        "points.npy",
+        ("'points.npy'", "ValueError"),
+    ),
     "npy-boastful-header": (header_only("(10**9, 10**9)"), "points.npy", ("'points.npy'", "Error")),
     "npy-immense": (header_only("(99999999999, 9999)"), "points.npy", ("'points.npy'", "Error")),
     "npz-named-npy": (as_npz(np.zeros((2, 4))), "points.npy", ("'points.npy'", "magic string")),
-    "npy-one-axis": (as_npy(np.zeros(4)), "points.npy", ("'points.npy'", "4 numbers", "shape (4,)")),
-    "npy-no-rows": (as_npy(np.zeros((0, 4))), "points.npy", ("'points.npy'", "4 numbers", "shape (0, 4)")),
-    "npy-complex": (as_npy(np.zeros((2, 4), complex)), "points.npy", ("'points.npy'", "complex128")),
+    "npy-one-axis": (
+        as_npy(np.zeros(4)),
+        "points.npy",
+        ("'points.npy'", "4 numbers", "shape (4,)"),
+    ),
+    "npy-no-rows": (
+        as_npy(np.zeros((0, 4))),
+        "points.npy",
+        ("'points.npy'", "4 numbers", "shape (0, 4)"),
+    ),
+    "npy-complex": (
+        as_npy(np.zeros((2, 4), complex)),
+        "points.npy",
+        ("'points.npy'", "complex128"),
+    ),
     "npy-text": (as_npy(np.full((2, 4), "0")), "points.npy", ("'points.npy'", "<U1")),
     "npy-bool": (as_npy(np.full((2, 4), True)), "points.npy", ("'points.npy'", "bool")),
-    "npy-records": (as_npy(np.zeros(2, [("t", float), ("x", float, 3)])), "points.npy", ("'points.npy'", "[('t'")),
+    "npy-records": (
+        as_npy(np.zeros(2, [("t", float), ("x", float, 3)])),
+        "points.npy",
+        ("'points.npy'", "[('t'"),
+    ),
 }
 
 
@@ -568,7 +764,13 @@ def test_points_path(here, call, fragments):
 @each(
     bad("no-ending", lambda: ANSWER.save("answers"), "output", "'answers'", "''"),
     bad("bad-ending", lambda: ANSWER.save("answers.xlsx"), "output", "'answers.xlsx'", "'.xlsx'"),
-    bad("missing-folder", lambda: ANSWER.save("nowhere/answers.csv"), "output", "no folder", "nowhere'"),
+    bad(
+        "missing-folder",
+        lambda: ANSWER.save("nowhere/answers.csv"),
+        "output",
+        "no folder",
+        "nowhere'",
+    ),
     bad("folder", lambda: ANSWER.save("folder.csv"), "output", "'folder.csv'", "folder"),
     bad("full-disk", lambda: ANSWER.save("full.csv"), "output", "'full.csv'", "OSError"),
     bad("none", lambda: ANSWER.save(None), "output", "got None"),  # type: ignore[arg-type]
@@ -584,8 +786,14 @@ class TestQuoting:
     """What errors quote of other people's text stays on one line, short, and one sentence."""
 
     def test_first_line(self):
-        assert first_line(ValueError("It broke. Call the vendor.\nTraceback")) == "ValueError: It broke"
-        assert first_line(ValueError("no e.g. here, and f(x) = 1.5")) == "ValueError: no e.g. here, and f(x) = 1.5"
+        assert (
+            first_line(ValueError("It broke. Call the vendor.\nTraceback"))
+            == "ValueError: It broke"
+        )
+        assert (
+            first_line(ValueError("no e.g. here, and f(x) = 1.5"))
+            == "ValueError: no e.g. here, and f(x) = 1.5"
+        )
         assert first_line(ValueError()) == "ValueError"
         assert first_line(ValueError("\n\n lines ")) == "ValueError: lines"
         assert len(first_line(ValueError("word " * 100))) < 200
@@ -627,12 +835,21 @@ class TestSurrogateNotFinite:
         x = np.array([[0.1, 0.2], [100.0, 0.0], [-0.3, 0.5], [0.7, -0.2], [99.0, 1.0]])
         t = np.array([0.0, 0.1, 0.2, 0.3, 0.4])
         is_bad = np.array([False, True, False, False, True])
-        run = lambda rows: scasml.correct(problem, self.broken, t[rows], x[rows], method=Picard(1, 4), replicates=3)
+        run = lambda rows: scasml.correct(
+            problem, self.broken, t[rows], x[rows], method=Picard(1, 4), replicates=3
+        )
         mixed, clean = run(slice(None)), run(~is_bad)
         np.testing.assert_array_equal(mixed.status == "not finite", is_bad)
         assert np.isnan(mixed.value[is_bad]).all()
         assert set(clean.status) == {"budget exhausted"}
-        for part in ("value", "stderr", "surrogate_value", "correction", "gradient", "gradient_stderr"):
+        for part in (
+            "value",
+            "stderr",
+            "surrogate_value",
+            "correction",
+            "gradient",
+            "gradient_stderr",
+        ):
             kept, alone = getattr(mixed, part)[~is_bad], getattr(clean, part)
             assert np.isfinite(alone).all()
             np.testing.assert_array_equal(kept.view(np.uint64), alone.view(np.uint64), err_msg=part)

@@ -17,9 +17,12 @@ from typer.testing import CliRunner
 
 import scasml
 from helpers import rough
-from scasml import Hutchinson, Linearised, Picard, choice, cli, problems, setting
+from scasml import Hutchinson, Linearised, Picard, problems
+from scasml import _cli as cli
 from scasml.__main__ import main
-from scasml.correction import Correction
+from scasml._answer.correction import Correction
+from scasml._planning import auto as choice
+from scasml._planning import task as setting
 from scasml.surrogates import wrap
 from test_bad_input import assert_one_sentence
 
@@ -43,7 +46,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def answer() -> Correction:
-    return scasml.correct(problems.convection_diffusion(DIM), rough, T, X, method=Picard(1, 8), replicates=4)
+    return scasml.correct(
+        problems.convection_diffusion(DIM), rough, T, X, method=Picard(1, 8), replicates=4
+    )
 
 
 def write_csv(path: Path, header: list[str], rows: Any) -> None:
@@ -93,7 +98,10 @@ def assert_same(path: Path, answer: Correction) -> None:
 class TestProblems:
     def test_every_problem_is_listed(self):
         lines = run("problems").splitlines()
-        assert {line.split()[0] for line in lines if not line.startswith(" ")} == {"name", *problems.catalogue()}
+        assert {line.split()[0] for line in lines if not line.startswith(" ")} == {
+            "name",
+            *problems.catalogue(),
+        }
 
     def test_names_survive_a_narrow_terminal(self, monkeypatch):
         monkeypatch.setattr(cli, "console", Console(width=60))
@@ -102,7 +110,9 @@ class TestProblems:
 
 
 class TestCorrect:
-    @pytest.mark.parametrize("output", ["answers.csv", "answers.npy", "answers.npz", "A.CSV", "A.NPY", "A.NPZ"])
+    @pytest.mark.parametrize(
+        "output", ["answers.csv", "answers.npy", "answers.npz", "A.CSV", "A.NPY", "A.NPZ"]
+    )
     def test_output(self, here, answer, output):
         shown = correct("--surrogate", "model.py:u", "--points", "points.csv", "-o", output)
         assert f"Wrote 4 answers to {output}." in shown
@@ -110,7 +120,9 @@ class TestCorrect:
         assert "12 replicates" in shown
         assert_same(here / output, answer)
 
-    @pytest.mark.parametrize("form", ["no-header", "blank-lines", "byte-order-mark", "npy", "npy-big-endian"])
+    @pytest.mark.parametrize(
+        "form", ["no-header", "blank-lines", "byte-order-mark", "npy", "npy-big-endian"]
+    )
     def test_points(self, here, answer, form):
         rows = np.column_stack([T, X])
         name = "other.npy" if form.startswith("npy") else "other.csv"
@@ -135,7 +147,16 @@ class TestCorrect:
 
     def test_one_time_for_all(self, here):
         write_csv(here / "places.csv", ["x1", "x2", "x3"], X)
-        correct("--surrogate", "model.py:u", "--points", "places.csv", "--t", "0.125", "-o", "answers.csv")
+        correct(
+            "--surrogate",
+            "model.py:u",
+            "--points",
+            "places.csv",
+            "--t",
+            "0.125",
+            "-o",
+            "answers.csv",
+        )
         expected = scasml.correct(
             problems.convection_diffusion(DIM), rough, 0.125, X, method=Picard(1, 8), replicates=4
         )
@@ -149,7 +170,9 @@ class TestCorrect:
 
     def test_no_surrogate(self, here):
         shown = correct("--surrogate", "none", "--points", "points.csv", "-o", "answers.csv")
-        expected = scasml.correct(problems.convection_diffusion(DIM), None, T, X, method=Picard(1, 8), replicates=4)
+        expected = scasml.correct(
+            problems.convection_diffusion(DIM), None, T, X, method=Picard(1, 8), replicates=4
+        )
         assert_same(here / "answers.csv", expected)
         assert "none" in shown
 
@@ -183,7 +206,16 @@ class TestOptions:
     def test_parameters_of_the_problem(self, asked):
         run("correct", "burgers", "--dim", "3", "--surrogate", "none", "--param", "sigma0=0.5")
         assert asked["problem"] is problems.burgers(3, sigma0=0.5)
-        run("correct", "burgers", "--surrogate", "none", "--param", "dim=4", "--param", "drift_in=nonlinearity")
+        run(
+            "correct",
+            "burgers",
+            "--surrogate",
+            "none",
+            "--param",
+            "dim=4",
+            "--param",
+            "drift_in=nonlinearity",
+        )
         assert asked["problem"] is problems.burgers(4, drift_in="nonlinearity")
         run("correct", "lqg", "--surrogate", "none", "--param", "seed=5", "--param", "horizon=1")
         assert asked["problem"] is problems.lqg(seed=5, horizon=1.0)
@@ -193,12 +225,36 @@ class TestOptions:
         assert asked["problem"] is problems.hjb(2)
         assert asked["method"] == "auto"
         assert asked["surrogate"] is None
-        assert (asked["replicates"], asked["seed"], asked["laplacian"], asked["dtype"]) == (None, 0, "exact", "float32")
+        assert (asked["replicates"], asked["seed"], asked["laplacian"], asked["dtype"]) == (
+            None,
+            0,
+            "exact",
+            "float32",
+        )
         assert asked["progress"] is False  # no terminal to show it on
 
     def test_the_other_method(self, asked):
-        options = ["--samples", "64", "--remainder", "0", "--steps", "8", "--sampling", "antithetic"]
-        run("correct", "hjb", "--dim", "2", "--surrogate", "none", "--method", "linearised", *options)
+        options = [
+            "--samples",
+            "64",
+            "--remainder",
+            "0",
+            "--steps",
+            "8",
+            "--sampling",
+            "antithetic",
+        ]
+        run(
+            "correct",
+            "hjb",
+            "--dim",
+            "2",
+            "--surrogate",
+            "none",
+            "--method",
+            "linearised",
+            *options,
+        )
         got = asked["method"]
         assert isinstance(got, Linearised)
         assert (got.samples, got.remainder, got.steps, got.sampling) == (64, 0, 8, "antithetic")
@@ -218,7 +274,9 @@ class TestOptions:
         assert asked["surrogate"].model is rough
 
     def test_a_network(self, here, asked):
-        (here / "net.py").write_text("import equinox as eqx, jax\nu = eqx.nn.MLP(4, 1, 5, 1, key=jax.random.key(0))\n")
+        (here / "net.py").write_text(
+            "import equinox as eqx, jax\nu = eqx.nn.MLP(4, 1, 5, 1, key=jax.random.key(0))\n"
+        )
         run("correct", "hjb", "--dim", "3", "--surrogate", "net.py:u", "--inputs", "xt")
         network = eqx.nn.MLP(4, 1, 5, 1, key=jax.random.key(0))
         assert eqx.tree_equal(asked["surrogate"], wrap(network, problems.hjb(3), inputs="xt"))
@@ -257,14 +315,35 @@ OK = ["--surrogate", "model.py:u"]
 ZOO = ["correct", "convection_diffusion", "--dim", "3"]
 ERRORS = {
     "unknown-problem": (["correct", "burger", *OK], ("problem", "'burger'", "burgers")),
-    "dim-of-a-fixed-one": (["correct", "heston", "--surrogate", "none", "--dim", "3"], ("dim", "heston", "got 3")),
+    "dim-of-a-fixed-one": (
+        ["correct", "heston", "--surrogate", "none", "--dim", "3"],
+        ("dim", "heston", "got 3"),
+    ),
     "steps": (["correct", "heston", "--surrogate", "none", "--steps", "-2"], ("steps", "got -2")),
-    "steps-a-word": (["correct", "heston", "--surrogate", "none", "--steps", "few"], ("steps", "got 'few'")),
-    "scheme": (["correct", "heston", "--surrogate", "none", "--scheme", "heun"], ("scheme", "got 'heun'")),
-    "param-without-value": (["correct", "burgers", *OK, "--param", "sigma0"], ("param", "'sigma0'")),
-    "param-unknown": (["correct", "burgers", *OK, "--param", "sigma=1"], ("param", "'sigma=1'", "sigma0")),
-    "param-not-a-number": (["correct", "burgers", *OK, "--param", "sigma0=big"], ("param sigma0", "float", "'big'")),
-    "param-not-whole": (["correct", "lqg", *OK, "--param", "seed=1.5"], ("param seed", "int", "'1.5'")),
+    "steps-a-word": (
+        ["correct", "heston", "--surrogate", "none", "--steps", "few"],
+        ("steps", "got 'few'"),
+    ),
+    "scheme": (
+        ["correct", "heston", "--surrogate", "none", "--scheme", "heun"],
+        ("scheme", "got 'heun'"),
+    ),
+    "param-without-value": (
+        ["correct", "burgers", *OK, "--param", "sigma0"],
+        ("param", "'sigma0'"),
+    ),
+    "param-unknown": (
+        ["correct", "burgers", *OK, "--param", "sigma=1"],
+        ("param", "'sigma=1'", "sigma0"),
+    ),
+    "param-not-a-number": (
+        ["correct", "burgers", *OK, "--param", "sigma0=big"],
+        ("param sigma0", "float", "'big'"),
+    ),
+    "param-not-whole": (
+        ["correct", "lqg", *OK, "--param", "seed=1.5"],
+        ("param seed", "int", "'1.5'"),
+    ),
     "param-out-of-range": (["correct", "burgers", *OK, "--param", "sigma0=-1"], ("sigma0", "-1.0")),
     "dim-0": (["correct", "hjb", "--dim", "0", *OK], ("dim", "got 0")),
     "model-missing": ([*ZOO, "--surrogate", "nowhere.py:u"], ("surrogate", "'nowhere.py'")),
@@ -275,8 +354,14 @@ ERRORS = {
         [*ZOO, "--surrogate", "raises.py:u"],
         ("surrogate", "'raises.py'", "RuntimeError: No weights here"),
     ),
-    "model-leaves": ([*ZOO, "--surrogate", "leaves.py:u"], ("surrogate", "'leaves.py'", "SystemExit")),
-    "model-broken": ([*ZOO, "--surrogate", "broken.py:u"], ("surrogate", "'broken.py'", "SyntaxError")),
+    "model-leaves": (
+        [*ZOO, "--surrogate", "leaves.py:u"],
+        ("surrogate", "'leaves.py'", "SystemExit"),
+    ),
+    "model-broken": (
+        [*ZOO, "--surrogate", "broken.py:u"],
+        ("surrogate", "'broken.py'", "SyntaxError"),
+    ),
     "name-undefined": ([*ZOO, "--surrogate", "model.py:v"], ("surrogate", "'model.py'", "'v'")),
     "name-not-callable": ([*ZOO, "--surrogate", "number.py:u"], ("surrogate", "got int")),
     "vector": ([*ZOO, "--surrogate", "vector.py:u"], ("surrogate", "shape (3,)")),
@@ -289,11 +374,20 @@ ERRORS = {
     "points-late": ([*ZOO, *OK, "--points", "late.csv"], ("t", "[0, 0.5]", "0.75 at point 1")),
     "t-outside": ([*ZOO, *OK, "--t", "2"], ("t", "[0, 0.5]", "got 2.0 at point 0")),
     "t-nan": ([*ZOO, *OK, "--t", "nan"], ("t", "got nan at point 0")),
-    "output-ending": ([*ZOO, "--surrogate", "marks.py:u", "-o", "answers.xlsx"], ("output", "'.xlsx'")),
-    "output-folder": ([*ZOO, "--surrogate", "marks.py:u", "-o", "nowhere/answers.csv"], ("output", "nowhere'")),
+    "output-ending": (
+        [*ZOO, "--surrogate", "marks.py:u", "-o", "answers.xlsx"],
+        ("output", "'.xlsx'"),
+    ),
+    "output-folder": (
+        [*ZOO, "--surrogate", "marks.py:u", "-o", "nowhere/answers.csv"],
+        ("output", "nowhere'"),
+    ),
     "levels": ([*ZOO, *OK, "--levels", "0"], ("levels", "got 0")),
     "method": ([*ZOO, *OK, "--method", "euler"], ("method", "euler", "linearised")),
-    "not an option of it": ([*ZOO, *OK, "--method", "linearised", "--levels", "3"], ("levels", "Linearised", "got 3")),
+    "not an option of it": (
+        [*ZOO, *OK, "--method", "linearised", "--levels", "3"],
+        ("levels", "Linearised", "got 3"),
+    ),
     "samples": ([*ZOO, *OK, "--samples", "-3"], ("samples", "got -3")),
     "time": ([*ZOO, *OK, "--time", "later"], ("time", "'later'")),
     "nodes": ([*ZOO, *OK, "--nodes", "3"], ("nodes", "3")),
@@ -319,14 +413,16 @@ class TestErrors:
         (here / "late.csv").write_text("0,0,0,0\n0.75,0,0,0\n")
         monkeypatch.setattr(sys, "argv", ["scasml", *arguments])
         monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
-        module = sys.modules["scasml.correct"]
+        module = sys.modules["scasml._correct"]
         for room, entry in (
             (setting, "Kernel"),
             (choice, "surrogate_at"),
             (module, "surrogate_at"),
             (module, "terminal_at"),
         ):
-            monkeypatch.setattr(room, entry, lambda *args, **kwargs: pytest.fail("reached the simulation"))
+            monkeypatch.setattr(
+                room, entry, lambda *args, **kwargs: pytest.fail("reached the simulation")
+            )
         with pytest.raises(SystemExit) as caught:
             main()
         line = caught.value.code  # a text: Python prints it on stderr and exits with 1
@@ -356,7 +452,16 @@ class TestProcess:
         (here / "alone.py").write_text(
             "import jax.numpy as jnp\ndef u(t, x):\n    return 0.5 * jnp.sin(x[0] * x[1] + t) + 0.1 * x[2] ** 2\n"
         )
-        done = process(*ZOO, *METHOD, "--surrogate", "alone.py:u", "--points", "points.csv", "-o", "answers.csv")
+        done = process(
+            *ZOO,
+            *METHOD,
+            "--surrogate",
+            "alone.py:u",
+            "--points",
+            "points.csv",
+            "-o",
+            "answers.csv",
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert "Wrote 4 answers to answers.csv." in done.stdout
         assert_same(here / "answers.csv", answer)
@@ -364,7 +469,9 @@ class TestProcess:
             assert list((here / "cache" / "scasml" / "jax").iterdir())
 
     def test_error(self, here):
-        done = process("correct", "heat", "--surrogate", "none", JAX_COMPILATION_CACHE_DIR=str(here / "mine"))
+        done = process(
+            "correct", "heat", "--surrogate", "none", JAX_COMPILATION_CACHE_DIR=str(here / "mine")
+        )
         assert done.returncode == 1
         assert done.stdout == ""
         (line,) = done.stderr.splitlines()

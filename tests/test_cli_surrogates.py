@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scasml import cli, problems, surrogates
+from scasml import _cli as cli
+from scasml import problems, surrogates
 from scasml.__main__ import main
 from test_bad_input import assert_one_sentence
 
@@ -37,7 +38,18 @@ def trained(tmp_path_factory):
     output, picture = folder / "b.safetensors", folder / "loss.png"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "keep_compiled_programs", lambda: None)
-        shown = run("train", "burgers", "--dim", "2", "--steps", "50", "-o", str(output), "--plot", str(picture))
+        shown = run(
+            "train",
+            "burgers",
+            "--dim",
+            "2",
+            "--steps",
+            "50",
+            "-o",
+            str(output),
+            "--plot",
+            str(picture),
+        )
     return output, picture, shown
 
 
@@ -87,9 +99,15 @@ BAD = {
     "train-where": (["train", "hjb", "-o", "a.pt"], ("output", "'a.pt'")),
     "train-no-folder": (["train", "hjb", "-o", "no/a.safetensors"], ("output", "no folder")),
     "train-plot": (["train", "hjb", "-o", "a.safetensors", "--plot", "a.gif"], ("plot", "'a.gif'")),
-    "train-preset": (["train", "hjb", "-o", "a.safetensors", "--preset", "best"], ("preset", "'best'")),
+    "train-preset": (
+        ["train", "hjb", "-o", "a.safetensors", "--preset", "best"],
+        ("preset", "'best'"),
+    ),
     "train-steps": (["train", "hjb", "-o", "a.safetensors", "--steps", "0"], ("steps", "got 0")),
-    "train-kind": (["train", "hjb", "-o", "a.safetensors", "--surrogate", "oracle"], ("surrogate", "'oracle'")),
+    "train-kind": (
+        ["train", "hjb", "-o", "a.safetensors", "--surrogate", "oracle"],
+        ("surrogate", "'oracle'"),
+    ),
     "train-option": (
         ["train", "burgers", "-o", "a.safetensors", "--surrogate", "gp", "--seconds", "3"],
         ("seconds", "3.0", "a gp"),

@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from correct_case import EXACT, HEAT, METHOD, NUMBERS, PROBLEM, T, X, answer, check_same_bits, correct
+from correct_case import (
+    EXACT,
+    HEAT,
+    METHOD,
+    NUMBERS,
+    PROBLEM,
+    T,
+    X,
+    answer,
+    check_same_bits,
+    correct,
+)
 from helpers import rough
 from scasml import Picard
-from scasml.defect import Defect
-from scasml.engine import Kernel
+from scasml._equations.defect import Defect
+from scasml._support.precision import cast
 from scasml.estimators.base import ORDINARY
-from scasml.precision import cast
-from scasml.statistics import Groups, Moments
+from scasml.execution import Kernel
+from scasml.execution.moments import Groups, Moments
 from scasml.surrogates import wrap
 
 
@@ -89,15 +100,24 @@ class TestReplicates:
     def rows(replicates, **options):
         """value and gradient of each replicate, (R, 9) and (R, 9, 3), straight from the engine."""
         kind = np.dtype("float32")
-        law = Defect(cast(PROBLEM, kind), cast(wrap(rough, PROBLEM), kind))
-        value, gradient = np.full((len(replicates), 9), np.nan), np.full((len(replicates), 9, 3), np.nan)
-        point, row = np.tile(np.arange(9), len(replicates)), np.repeat(np.arange(len(replicates)), 9)
-        kernel = Kernel(law, METHOD, T, X, seed=0, gradient=True, **options)
+        equation = Defect(cast(PROBLEM, kind), cast(wrap(rough, PROBLEM), kind))
+        value, gradient = (
+            np.full((len(replicates), 9), np.nan),
+            np.full((len(replicates), 9, 3), np.nan),
+        )
+        point, row = (
+            np.tile(np.arange(9), len(replicates)),
+            np.repeat(np.arange(len(replicates)), 9),
+        )
+        kernel = Kernel(equation, METHOD, T, X, seed=0, gradient=True, **options)
         at = 0
         for part, out in kernel.run(point, replicates.start + row, np.full(len(point), ORDINARY)):
             assert part.start == at
             at = part.stop
-            value[row[part], point[part]], gradient[row[part], point[part]] = out.value, out.gradient
+            value[row[part], point[part]], gradient[row[part], point[part]] = (
+                out.value,
+                out.gradient,
+            )
         assert at == len(point)
         return value, gradient
 
@@ -105,7 +125,11 @@ class TestReplicates:
         value, gradient = self.rows(range(8))
         assert np.isfinite(value).all()
         assert len(np.unique(value)) == value.size
-        for some, options in ((range(3, 8), {}), (range(5), {"chunk": 4}), (range(6, 7), {"chunk": 100})):
+        for some, options in (
+            (range(3, 8), {}),
+            (range(5), {"chunk": 4}),
+            (range(6, 7), {"chunk": 100}),
+        ):
             part = self.rows(some, **options)
             np.testing.assert_array_equal(part[0], value[some.start : some.stop])
             np.testing.assert_array_equal(part[1], gradient[some.start : some.stop])
@@ -121,7 +145,9 @@ class TestReplicates:
             np.testing.assert_array_equal(got.value, got.surrogate_value + moments.mean)
             np.testing.assert_array_equal(got.stderr, moments.stderr)
             np.testing.assert_array_equal(got.gradient_stderr, slopes.stderr)
-            np.testing.assert_allclose(got.stderr, np.std(value[:count], 0, ddof=1) / np.sqrt(count), rtol=1e-12)
+            np.testing.assert_allclose(
+                got.stderr, np.std(value[:count], 0, ddof=1) / np.sqrt(count), rtol=1e-12
+            )
             np.testing.assert_array_equal(got.replicates, count)
 
     def test_one(self):
@@ -174,7 +200,9 @@ class TestHorizon:
 
     @staticmethod
     def check(got, x):
-        g, slope = jax.vmap(jax.value_and_grad(EXACT, 1), (None, 0))(jnp.float32(0.8), jnp.atleast_2d(jnp.asarray(x)))
+        g, slope = jax.vmap(jax.value_and_grad(EXACT, 1), (None, 0))(
+            jnp.float32(0.8), jnp.atleast_2d(jnp.asarray(x))
+        )
         np.testing.assert_allclose(np.atleast_1d(got.value), g, rtol=1e-6)
         np.testing.assert_allclose(np.atleast_2d(got.gradient), slope, rtol=1e-6)
         assert np.all(np.asarray(got.stderr) == 0)
@@ -198,9 +226,14 @@ class TestHorizon:
         t = np.where(np.arange(9) % 2 == 0, np.float32(0.8), T)
         got = correct(t, X)
         np.testing.assert_array_equal(got.status == "converged", t == np.float32(0.8))
-        check_same_bits(correct(0.8, X[::2]), types.SimpleNamespace(**{n: getattr(got, n)[::2] for n in NUMBERS}))
         check_same_bits(
-            answer(), types.SimpleNamespace(**{n: getattr(got, n)[1::2] for n in NUMBERS}), slice(1, None, 2)
+            correct(0.8, X[::2]),
+            types.SimpleNamespace(**{n: getattr(got, n)[::2] for n in NUMBERS}),
+        )
+        check_same_bits(
+            answer(),
+            types.SimpleNamespace(**{n: getattr(got, n)[1::2] for n in NUMBERS}),
+            slice(1, None, 2),
         )
 
 
@@ -223,7 +256,10 @@ class TestMeaning:
 
     def test_without_the_gradient(self):
         """Another program, so another rounding: the same numbers to a few units of float32."""
-        one, other = (correct(T / 2, X, None, HEAT, method=Picard(1, 4), with_gradient=w) for w in (True, False))
+        one, other = (
+            correct(T / 2, X, None, HEAT, method=Picard(1, 4), with_gradient=w)
+            for w in (True, False)
+        )
         assert other.gradient is other.gradient_stderr is None
         np.testing.assert_allclose(one.value, other.value, rtol=1e-6)
         np.testing.assert_allclose(one.stderr, other.stderr, rtol=1e-4)

@@ -15,7 +15,12 @@ from scasml import Linearised, problems
 pytestmark = pytest.mark.slow
 BY_NAME = {case.name: case for case in cases()}
 # The bias of these is several standard errors at 64 replicates, and its size is known to a factor of two: see docs/elastic.md.
-HARDLY_KNOWN = {"LQG 20d, no surrogate", "HJB lin 20d, no surrogate", "Burgers 20d", "mean-reverting control 5d"}
+HARDLY_KNOWN = {
+    "LQG 20d, no surrogate",
+    "HJB lin 20d, no surrogate",
+    "Burgers 20d",
+    "mean-reverting control 5d",
+}
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in HARDLY_KNOWN])
@@ -46,7 +51,9 @@ def test_an_interval_that_a_tolerance_ended_covers_too():
     assert 0.93 <= got.covered <= 0.97
 
 
-@pytest.mark.parametrize("name", ["convection-diffusion 10d", "diffusion-reaction 20d", "Burgers 20d"])
+@pytest.mark.parametrize(
+    "name", ["convection-diffusion 10d", "diffusion-reaction 20d", "Burgers 20d"]
+)
 @pytest.mark.parametrize("replicates", never_worse.REPLICATES)
 @pytest.mark.parametrize(("size", "roughness"), never_worse.SPOILED)
 def test_never_worse(name, size, roughness, replicates):
@@ -57,7 +64,9 @@ def test_never_worse(name, size, roughness, replicates):
     assert got.worse < 0.05
 
 
-@pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
+@pytest.mark.parametrize(
+    "name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"]
+)
 def test_error_bars_shrink_with_the_root_of_the_paths(name):
     """Sixteen times the paths, a quarter of the standard error or less. Each is known to 9 %, of 64 replicates: over 16 points, so that 1.1 is more
     than four of its standard errors."""
@@ -78,12 +87,16 @@ def test_error_bars_shrink_with_the_root_of_the_paths(name):
     assert np.sqrt(np.mean((stderr[1] / stderr[0]) ** 2)) < 1.1 / 4
 
 
-@pytest.mark.parametrize("name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"])
+@pytest.mark.parametrize(
+    "name", ["HJB 100d, no surrogate", "Burgers 20d", "diffusion-reaction 20d"]
+)
 def test_to_a_ten_thousandth(name):
     """The standard error gets to a relative 1e-4 / 2, bias included, and the error is what it says, to six standard errors."""
     case = BY_NAME[name]
     t, x = case.points(4, seed=0)
-    got = scasml.correct(case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False)
+    got = scasml.correct(
+        case.problem, case.surrogate(intervals.SPOILED), t, x, rtol=1e-4, with_gradient=False
+    )
     assert (got.status == "converged").all()
     assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)
 
@@ -94,12 +107,16 @@ def test_a_plane_of_its_own_covers():
     Of 40 intervals at most 9 miss. At one in ten, which it is here, 0.5 % of runs would fail; stated as the levels tell it, 22 of 60 missed. Fixed seeds.
     """
     problem = problems.burgers(2, problems.BURGERS_PAPER)
-    exact = lambda t, x: jax.nn.sigmoid(jax.scipy.special.logit(problem.terminal(x)) - (problem.horizon - t))
+    exact = lambda t, x: jax.nn.sigmoid(
+        jax.scipy.special.logit(problem.terminal(x)) - (problem.horizon - t)
+    )
     spoiled = lambda t, x: exact(t, x) * (1 + 0.3 * jnp.sin(jnp.sum(x) / np.sqrt(2) + 2 * t + 0.5))
     x = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 2)).astype(np.float32)[2]
     missed, starts = 0, set()
     for seed in range(40):
-        got = scasml.correct(problem, spoiled, 0.0, x, rtol=5e-3, with_gradient=False, safe=False, seed=seed)
+        got = scasml.correct(
+            problem, spoiled, 0.0, x, rtol=5e-3, with_gradient=False, safe=False, seed=seed
+        )
         low, high = got.interval(0.95)
         missed += not low <= problem.exact(0.0, x) <= high
         starts |= {each.control for each in got.choices}

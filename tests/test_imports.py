@@ -57,7 +57,9 @@ def imported_rooms(name, text):
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
             # `from . import tables` names a room; `from .tables import write` has named it already.
-            targets = [(*base, alias.name) for alias in node.names] if base == ("scasml",) else [base]
+            targets = (
+                [(*base, alias.name) for alias in node.names] if base == ("scasml",) else [base]
+            )
         else:
             continue
         for target in targets:
@@ -115,7 +117,10 @@ def test_a_planted_import_is_seen(name, text):
             ("estimators", "picard"),
             "from ..problem import AbstractLaw\nfrom .base import Replicate\nfrom . import base",
         ),
-        (("correction",), "from . import plots, tables\nimport numpy.linalg\nfrom .errors import ArgumentError"),
+        (
+            ("correction",),
+            "from . import plots, tables\nimport numpy.linalg\nfrom .errors import ArgumentError",
+        ),
         (("__init__",), "from . import problems\nfrom .cli import app\nfrom .__main__ import main"),
         (("cli",), "from scasml.correct import correct\nimport scasmlish"),
     ],
@@ -127,17 +132,35 @@ def test_a_proper_import_is_not(name, text):
 def run(program):
     """A fresh process, warnings as errors; what it prints last is JSON."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().split("\n")[-1])
 
 
-LAZY = ["matplotlib", "typer", "rich", "xarray", "pandas", "folx", "optax", "scipy.stats", "torch", "flax", "dask"]
+LAZY = [
+    "matplotlib",
+    "typer",
+    "rich",
+    "xarray",
+    "pandas",
+    "folx",
+    "optax",
+    "scipy.stats",
+    "torch",
+    "flax",
+    "dask",
+]
 
 
 def test_import_is_light():
-    loaded = run(f"import json, sys, scasml; print(json.dumps([name for name in {LAZY} if name in sys.modules]))")
+    loaded = run(
+        f"import json, sys, scasml; print(json.dumps([name for name in {LAZY} if name in sys.modules]))"
+    )
     assert loaded == []
 
 
@@ -170,7 +193,9 @@ def test_without_the_extras():
     said = run(WITHOUT)
     assert set(said) == {"plot", "io", "cli", "main"}
     for name, (kind, is_import_error, text) in said.items():
-        assert (kind, is_import_error) == (("SystemExit", False) if name == "main" else ("MissingExtraError", True))
+        assert (kind, is_import_error) == (
+            ("SystemExit", False) if name == "main" else ("MissingExtraError", True)
+        )
         assert f"pip install 'scasml[{'cli' if name == 'main' else name}]'" in text
         assert "\n" not in text
         assert text.endswith(".")

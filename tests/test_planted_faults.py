@@ -2,17 +2,17 @@
 
 import jax.numpy as jnp
 import pytest
-
 import test_diffusions
 import test_paths
 import test_picard as oracle
+
 from scasml import Picard
-from scasml.defect import Defect
-from scasml.estimators import iterates
-from scasml.generator import Generator
+from scasml._equations.defect import Defect
+from scasml._equations.generator import Generator
+from scasml._equations.problem import Problem
+from scasml._sampling.times import FullHistory
+from scasml.estimators import _iterates as iterates
 from scasml.paths import Gaussian, GeometricBrownian, Jump, Stepped
-from scasml.problem import Problem
-from scasml.times import FullHistory
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("programs_anew")]
 
@@ -31,7 +31,9 @@ def wrong_sign(monkeypatch):
 @pytest.fixture
 def forgotten_subtraction(monkeypatch):
     """The fault of two public codes: at l = 1 nothing is subtracted."""
-    monkeypatch.setattr(Problem, "difference", lambda self, t, x, new, old: self.nonlinearity(t, x, *new))
+    monkeypatch.setattr(
+        Problem, "difference", lambda self, t, x, new, old: self.nonlinearity(t, x, *new)
+    )
 
 
 @pytest.fixture
@@ -50,7 +52,9 @@ def wrong_weight(monkeypatch):
 def reused_key(monkeypatch):
     """Every level of a call draws from the same streams."""
     right = iterates._streams
-    monkeypatch.setattr(iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first))
+    monkeypatch.setattr(
+        iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first)
+    )
 
 
 @pytest.fixture
@@ -109,7 +113,9 @@ def test_wrong_trace():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("fault", ["forgotten_subtraction", "wrong_weight", "reused_key", "wrong_time_weight"])
+@pytest.mark.parametrize(
+    "fault", ["forgotten_subtraction", "wrong_weight", "reused_key", "wrong_time_weight"]
+)
 def test_literal_recursion_sees_it(fault, request):
     problem, _ = oracle.manufactured()
     request.getfixturevalue(fault)
@@ -152,7 +158,9 @@ def test_milstein_with_the_wrong_sign(monkeypatch):
 
 def test_a_residual_with_sigma_frozen(monkeypatch):
     right = Generator._moving
-    frozen = lambda self, t, x, drawn: right(self, t, x, drawn)._replace(noise=right(self, t, 0 * x, drawn).noise)
+    frozen = lambda self, t, x, drawn: right(self, t, x, drawn)._replace(
+        noise=right(self, t, 0 * x, drawn).noise
+    )
     monkeypatch.setattr(Generator, "_moving", frozen)
     must_fail(test_diffusions.check_manufactured, 1, 3, "diagonal")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 BLOCKS = re.findall(
-    r"```python\n(.*?)```", (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    r"```python\n(.*?)```",
+    (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8"),
+    re.DOTALL,
 )
 
 

@@ -41,7 +41,9 @@ class TestRefine:
         assert len(seen) > 1
         assert "seconds=0.2" in seen[-1].stopped
 
-    @pytest.mark.parametrize("options", [{"rtol": -1.0}, {"replicates": 0}, {"safe": "no"}, {"seconds": 0}])
+    @pytest.mark.parametrize(
+        "options", [{"rtol": -1.0}, {"replicates": 0}, {"safe": "no"}, {"seconds": 0}]
+    )
     def test_arguments_are_checked_at_the_call(self, options):
         with pytest.raises(ScasmlError, match=next(iter(options))):
             refine(**options)
@@ -112,12 +114,18 @@ class TestCtrlC:
         """It ends after one more answer, here the third."""
         with heard():
             seen = list(refine(replicates=64, chunk=4, progress=ctrl_c(after=30)))
-        assert [set(got.status) for got in seen] == [{"budget exhausted"}, {"budget exhausted"}, {"interrupted"}]
+        assert [set(got.status) for got in seen] == [
+            {"budget exhausted"},
+            {"budget exhausted"},
+            {"interrupted"},
+        ]
         assert np.all(seen[2].replicates < 8)
         assert signal.getsignal(signal.SIGINT) is pythons_handler
 
     def test_refine_at_the_end_of_a_round(self, pythons_handler, monkeypatch):
-        monkeypatch.setattr(CORRECT, "REPORT_SECONDS", 1e9)  # what remains is the first report and those of ends
+        monkeypatch.setattr(
+            CORRECT, "REPORT_SECONDS", 1e9
+        )  # what remains is the first report and those of ends
         with heard():
             seen = list(refine(replicates=64, progress=ctrl_c(after=11)))
         assert len(seen) <= 2
@@ -141,7 +149,9 @@ class TestCtrlC:
         """There no handler can be installed, and none is."""
         handlers, answers = [], []
         look = lambda now: handlers.append(signal.getsignal(signal.SIGINT))
-        thread = threading.Thread(target=lambda: answers.append(correct(replicates=8, progress=look)))
+        thread = threading.Thread(
+            target=lambda: answers.append(correct(replicates=8, progress=look))
+        )
         thread.start()
         thread.join()
         check_same_bits(answers[0], correct(replicates=8, progress=look))
@@ -170,7 +180,9 @@ class TestProgress:
     @pytest.mark.parametrize("rules", RULES, ids=str)
     def test_it_rises_to_all(self, rules):
         seen = []
-        got = correct(np.append(T, np.float32(0.8)), np.concatenate([X, X[:1]]), **rules, progress=seen.append)
+        got = correct(
+            np.append(T, np.float32(0.8)), np.concatenate([X, X[:1]]), **rules, progress=seen.append
+        )
         rows, done = [now.rows for now in seen], [now.points_done for now in seen]
         assert {now.points for now in seen} == {7}
         assert done[0] == 1  # the one at the horizon

@@ -8,10 +8,10 @@ import pytest
 import scasml
 from helpers import SIGMAS
 from scasml import problems, surrogates
-from scasml.errors import ScasmlError
-from scasml.solve import shipped
+from scasml._solve import shipped
+from scasml._support.errors import ScasmlError
 
-solve = sys.modules["scasml.solve"]
+solve = sys.modules["scasml._solve"]
 
 TRAINING = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
 
@@ -19,7 +19,13 @@ TRAINING = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
 @pytest.fixture(scope="module")
 def answer():
     return scasml.solve(
-        problems.hjb(6), 0.0, np.full(6, 0.2), training=TRAINING, replicates=16, method=scasml.Picard(2, 8), seed=3
+        problems.hjb(6),
+        0.0,
+        np.full(6, 0.2),
+        training=TRAINING,
+        replicates=16,
+        method=scasml.Picard(2, 8),
+        seed=3,
     )
 
 
@@ -39,18 +45,26 @@ def test_it_says_where_the_time_went(answer):
     assert isinstance(made.surrogate, surrogates.Pinn)
     text = str(answer).split("\n")[-1]
     share = 100 * made.seconds / (made.seconds + answer.cost.seconds)
-    assert text.startswith(f"trained a pinn in {made.seconds:.1f} s ({share:.0f} %), corrected it in ")
+    assert text.startswith(
+        f"trained a pinn in {made.seconds:.1f} s ({share:.0f} %), corrected it in "
+    )
 
 
 @pytest.mark.slow
 def test_it_is_the_two_steps_by_hand(answer):
     """Trained where paths from the query go, corrected there: the same bits."""
-    from scasml.domain import Queries
+    from scasml._equations.domain import Queries
 
     domain = Queries(np.zeros(1), np.full((1, 6), 0.2))
     model = surrogates.pinn(problems.hjb(6), domain=domain, seed=3, **TRAINING)
     by_hand = scasml.correct(
-        problems.hjb(6), model, 0.0, np.full(6, 0.2), replicates=16, method=scasml.Picard(2, 8), seed=3
+        problems.hjb(6),
+        model,
+        0.0,
+        np.full(6, 0.2),
+        replicates=16,
+        method=scasml.Picard(2, 8),
+        seed=3,
     )
     assert by_hand.value == answer.value
     assert by_hand.preparation is None
@@ -85,7 +99,9 @@ def test_nothing_is_trained_where_the_tolerance_takes_little(monkeypatch):
     assert abs(got.value - problems.hjb(6).exact(0.0, x)) < SIGMAS * got.stderr + got.bias
 
 
-@pytest.mark.parametrize("options", [{"rtol": 1e-9}, {"rtol": 0.01, "surrogate": "pinn"}, {"replicates": 4}])
+@pytest.mark.parametrize(
+    "options", [{"rtol": 1e-9}, {"rtol": 0.01, "surrogate": "pinn"}, {"replicates": 4}]
+)
 def test_a_network_is_trained_otherwise(options, monkeypatch):
     class Trained(Exception):
         pass
@@ -111,11 +127,23 @@ def test_shipped(problem):
 
     model = shipped(problem)
     assert model is not None
-    assert files("scasml").joinpath("pretrained", f"{problem.name}{problem.dim}.safetensors").stat().st_size < 200_000
-    t, x = np.linspace(0, problem.horizon, 50), 0.05 * np.random.default_rng(0).normal(size=(50, problem.dim))
+    assert (
+        files("scasml")
+        .joinpath("pretrained", f"{problem.name}{problem.dim}.safetensors")
+        .stat()
+        .st_size
+        < 200_000
+    )
+    t, x = (
+        np.linspace(0, problem.horizon, 50),
+        0.05 * np.random.default_rng(0).normal(size=(50, problem.dim)),
+    )
     import jax
 
-    got, exact = np.asarray(jax.jit(jax.vmap(model))(t.astype(np.float32), x.astype(np.float32))), problem.exact(t, x)
+    got, exact = (
+        np.asarray(jax.jit(jax.vmap(model))(t.astype(np.float32), x.astype(np.float32))),
+        problem.exact(t, x),
+    )
     assert np.linalg.norm(got - exact) < 5e-3 * np.linalg.norm(exact)
 
 

@@ -3,17 +3,17 @@
 from importlib.metadata import version as _version
 
 from . import problems, surrogates
-from .correct import correct, refine
-from .correction import Correction
-from .defect import Defect
-from .domain import Ball, Box
-from .errors import ScasmlError, ToleranceError
+from ._answer.correction import Correction
+from ._correct import correct, refine
+from ._equations.defect import Defect
+from ._equations.domain import Ball, Box
+from ._equations.generator import Hutchinson
+from ._equations.problem import Problem, Reference
+from ._io.progress import Progress, Training
+from ._solve import solve
+from ._support.errors import ScasmlError, ToleranceError
 from .estimators import Linearised, Picard
-from .generator import Hutchinson
 from .paths import GeometricBrownian, OrnsteinUhlenbeck
-from .problem import Problem, Reference
-from .progress import Progress, Training
-from .solve import solve
 
 __version__ = _version("scasml")
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from .errors import ScasmlError, missing_extra
+from ._support.errors import ScasmlError, missing_extra
 
 
 def main() -> None:
@@ -11,7 +11,7 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit(f"error: {missing_extra('typer and rich', 'cli', 'The command line')}")
-    from .cli import app
+    from ._cli import app
 
     try:
         app()

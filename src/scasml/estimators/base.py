@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, whole
-from ..problem import AbstractLaw
-from ..sampling import Sampling
+from .._equations.problem import AbstractEquation
+from .._sampling.designs import Sampling
+from .._support.errors import ArgumentError, whole
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,7 @@ class AbstractEstimator(eqx.Module):
         """The same estimator with these decided."""
 
     @abc.abstractmethod
-    def vary(self, law: AbstractLaw, version: Array) -> Self:
+    def vary(self, equation: AbstractEquation, version: Array) -> Self:
         """The same estimator in one of its versions.
 
         HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments; the first `steps_tell` increments
@@ -94,11 +94,11 @@ class AbstractEstimator(eqx.Module):
         """With how many steps of a path "auto" begins; even."""
 
     @abc.abstractmethod
-    def discretises(self, law: AbstractLaw) -> bool:
+    def discretises(self, equation: AbstractEquation) -> bool:
         """Whether the paths of this law are taken in steps, and not drawn exactly."""
 
     @abc.abstractmethod
-    def order(self, law: AbstractLaw) -> int:
+    def order(self, equation: AbstractEquation) -> int:
         """The power of the length of a step by which the bias of the steps falls."""
 
     @property
@@ -112,7 +112,9 @@ class AbstractEstimator(eqx.Module):
 
     def at(self, rows: Any) -> Self:
         """With the samples of these of its points."""
-        return self if self.counts is None or self.counts.ndim == 1 else self.allot(self.counts[rows])
+        return (
+            self if self.counts is None or self.counts.ndim == 1 else self.allot(self.counts[rows])
+        )
 
     @property
     @abc.abstractmethod
@@ -120,7 +122,7 @@ class AbstractEstimator(eqx.Module):
         """The fewest and the most samples of each increment that may be allotted."""
 
     @abc.abstractmethod
-    def work(self, law: AbstractLaw, gradient: bool) -> Floats:
+    def work(self, equation: AbstractEquation, gradient: bool) -> Floats:
         """Of one sample of each increment, in `operations`."""
 
     @abc.abstractmethod
@@ -128,11 +130,11 @@ class AbstractEstimator(eqx.Module):
         """An estimator that costs less, for a pilot; and how many of its samples each increment has for one of this."""
 
     @abc.abstractmethod
-    def jackknifes(self, law: AbstractLaw) -> bool:
+    def jackknifes(self, equation: AbstractEquation) -> bool:
         """Whether sample means stand inside F, so that the mean of F is not F of the mean; halves of them tell by how much."""
 
     @abc.abstractmethod
-    def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
+    def derivatives(self, equation: AbstractEquation, gradient: bool) -> int:
         """How many times g would be differentiated along the paths, were every z a path derivative."""
 
     @property
@@ -150,25 +152,29 @@ class AbstractEstimator(eqx.Module):
         """Whether F is too steep in u or z, as `steepness` has it, for the levels to tell of their bias."""
 
     @abc.abstractmethod
-    def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
+    def replicate(
+        self, equation: AbstractEquation, key: PRNGKeyArray, t: Array, x: Array, gradient: bool
+    ) -> Replicate:
         """One estimate of u(t, x), and of its gradient if asked for, from the stream `key`."""
 
     @abc.abstractmethod
-    def costs(self, law: AbstractLaw) -> list[Evaluations]:
+    def costs(self, equation: AbstractEquation) -> list[Evaluations]:
         """What each increment of one replicate evaluates and draws."""
 
-    def cost(self, law: AbstractLaw) -> Evaluations:
+    def cost(self, equation: AbstractEquation) -> Evaluations:
         """What one replicate evaluates and draws."""
-        return sum(self.costs(law), Evaluations())
+        return sum(self.costs(equation), Evaluations())
 
-    def spent(self, law: AbstractLaw, replicates: NDArray[np.int64]) -> list[Evaluations]:
+    def spent(self, equation: AbstractEquation, replicates: NDArray[np.int64]) -> list[Evaluations]:
         """What each increment of so many replicates at each point evaluates and draws."""
         if self.counts is None:
-            return [cost.times(int(np.sum(replicates))) for cost in self.costs(law)]
-        return self.allot(np.sum(replicates[:, None] * self.counts, 0)).costs(law)
+            return [cost.times(int(np.sum(replicates))) for cost in self.costs(equation)]
+        return self.allot(np.sum(replicates[:, None] * self.counts, 0)).costs(equation)
 
     @abc.abstractmethod
-    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+    def bias(
+        self, equation: AbstractEquation, increments: NDArray[Any], sizes: NDArray[Any]
+    ) -> NDArray[Any]:
         """A size for the bias of levels not taken, from the mean increments (..., levels) and sizes; NaN where it cannot be told."""
 
 

@@ -21,13 +21,15 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..coefficients import undiffuse_transposed
-from ..errors import ArgumentError, brief, one_of, positive, whole
-from ..operations import NUMBER, REVERSE, of_law
+from .._equations.problem import AbstractEquation
+from .._sampling.designs import SAMPLINGS, Sampling, check_samples
+from .._sampling.times import AbstractTimeLaw, FullHistory, GaussLegendre
+from .._support.errors import ArgumentError, brief, one_of, positive, whole
+from .._support.operation_counts import NORMAL_WORK, REVERSE_FACTOR, equation_work
 from ..paths import AbstractPathLaw, Stepped
-from ..problem import AbstractLaw
-from ..sampling import SAMPLINGS, Sampling, check_samples
-from ..times import AbstractTimeLaw, FullHistory, GaussLegendre
+from ..paths.coefficients import undiffuse_transposed
+from ._iterates import Iterates
+from ._means import sum_of
 from .base import (
     FIRST_HALF,
     HALF_THE_STEPS,
@@ -38,8 +40,6 @@ from .base import (
     Replicate,
     even,
 )
-from .iterates import Iterates
-from .means import sum_of
 
 # Steps of a discretised path while steps="auto" is undecided.
 STEPS = 16
@@ -104,17 +104,25 @@ class Picard(AbstractEstimator):
     ):
         self.levels = whole("levels", levels, 1, "pass the number of Picard levels")
         self.samples = whole("samples", samples, 1, "pass the base of the sample numbers")
-        self.gradient = one_of("gradient", gradient, ("auto", "pathwise", "mixed", "centred", "weights"))
+        self.gradient = one_of(
+            "gradient", gradient, ("auto", "pathwise", "mixed", "centred", "weights")
+        )
         self.time = one_of("time", time, ("full-history", "quadrature"))
         self.scheme = one_of("scheme", scheme, ("euler", "milstein"))
-        self.threshold = None if threshold is None else positive("threshold", threshold, "pass where to clip")
+        self.threshold = (
+            None if threshold is None else positive("threshold", threshold, "pass where to clip")
+        )
         self.sampling = one_of("sampling", sampling, SAMPLINGS)
         check_samples("samples", self.sampling, self.samples, self.levels)
         self.pairs = bool(pairs)
         if self.pairs and self.samples % 2:
-            raise ArgumentError(f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}.")
+            raise ArgumentError(
+                f"samples must be even to be taken in pairs, got {samples}: take {samples + 1}."
+            )
         if self.pairs and self.threshold is not None:
-            raise ArgumentError(f"threshold does not go with pairs, got {brief(threshold)}: leave one of them out.")
+            raise ArgumentError(
+                f"threshold does not go with pairs, got {brief(threshold)}: leave one of them out."
+            )
         self.allocation = one_of("allocation", allocation, ("paper", "measured"))
         self.nodes = self.time_exponent = None
         if time == "full-history":
@@ -126,7 +134,9 @@ class Picard(AbstractEstimator):
                 remedy = "pass a in the density r^-a of the random times, 0 <= a < 1"
                 self.time_exponent = positive("time_exponent", time_exponent, remedy, or_zero=True)
                 if self.time_exponent >= 1:
-                    raise ArgumentError(f"time_exponent must be below 1, got {brief(time_exponent)}: {remedy}.")
+                    raise ArgumentError(
+                        f"time_exponent must be below 1, got {brief(time_exponent)}: {remedy}."
+                    )
         else:
             if time_exponent is not None:
                 raise ArgumentError(
@@ -136,10 +146,17 @@ class Picard(AbstractEstimator):
                 raise ArgumentError(
                     f'sampling applies to time="full-history" only, got {brief(sampling)}: leave it out, or change time.'
                 )
-            self.nodes = whole("nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes")
+            self.nodes = whole(
+                "nodes", 3 if nodes is None else nodes, 1, "pass the number of quadrature nodes"
+            )
         # Streams are told apart by a 31-bit index of level and sample.
-        too_many = self.levels * math.log2(self.samples) > 31  # said before the power is formed: it may fill the memory
-        if too_many or 4 * (self.levels + 1) * self.samples**self.levels * (self.nodes or 1) >= 2**31:
+        too_many = (
+            self.levels * math.log2(self.samples) > 31
+        )  # said before the power is formed: it may fill the memory
+        if (
+            too_many
+            or 4 * (self.levels + 1) * self.samples**self.levels * (self.nodes or 1) >= 2**31
+        ):
             raise ArgumentError(
                 f"samples must satisfy samples**levels <= about 1e8, got {samples}**{levels}: take fewer, and more replicates instead."
             )
@@ -149,11 +166,11 @@ class Picard(AbstractEstimator):
     def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
         return self.but(gradient=gradient or self.gradient, steps=steps or self.steps)
 
-    def vary(self, law: AbstractLaw, version: Array) -> Self:
+    def vary(self, equation: AbstractEquation, version: Array) -> Self:
         other = self
-        if self.discretises(law):
+        if self.discretises(equation):
             other = other.but(halved=version == HALF_THE_STEPS)
-        if self.jackknifes(law):
+        if self.jackknifes(equation):
             other = other.but(inside=jnp.where(version >= FIRST_HALF, version, ORDINARY))
         return other
 
@@ -161,10 +178,10 @@ class Picard(AbstractEstimator):
     def fewest_steps(self) -> int:
         return STEPS
 
-    def discretises(self, law: AbstractLaw) -> bool:
-        return self.steps != "auto" or law.dynamics.exact is None
+    def discretises(self, equation: AbstractEquation) -> bool:
+        return self.steps != "auto" or equation.dynamics.exact is None
 
-    def order(self, law: AbstractLaw) -> int:
+    def order(self, equation: AbstractEquation) -> int:
         return 1
 
     @property
@@ -179,13 +196,15 @@ class Picard(AbstractEstimator):
         inner = np.ones(self.levels - 1)
         return np.array([32, 32, *4 * inner]), np.array([8192, 8192, *1024 * inner])
 
-    def work(self, law: AbstractLaw, gradient: bool) -> Floats:
-        g, f = of_law(law)
-        once = REVERSE if gradient else 1.0
-        inside = REVERSE if law.uses_z else 1.0
+    def work(self, equation: AbstractEquation, gradient: bool) -> Floats:
+        g, f = equation_work(equation)
+        once = REVERSE_FACTOR if gradient else 1.0
+        inside = REVERSE_FACTOR if equation.uses_z else 1.0
         total = []
-        for l, one in zip((None, *range(self.levels)), self._samples(law, self.levels), strict=True):
-            work = one.terminal * g + one.nonlinearity * f + one.random_numbers * NUMBER
+        for l, one in zip(
+            (None, *range(self.levels)), self._samples(equation, self.levels), strict=True
+        ):
+            work = one.terminal * g + one.nonlinearity * f + one.random_numbers * NORMAL_WORK
             total.append(work * once * (1.0 if l is None or l == 0 else inside))
         return np.array(total)
 
@@ -199,20 +218,27 @@ class Picard(AbstractEstimator):
         few = np.minimum(few, counts).astype(np.int32)
         return self.but(counts=few), few / np.maximum(counts, 1)
 
-    def jackknifes(self, law: AbstractLaw) -> bool:
-        told = self.levels >= 2 and self.samples >= 2 and not law.is_linear and self.threshold is None
+    def jackknifes(self, equation: AbstractEquation) -> bool:
+        told = (
+            self.levels >= 2
+            and self.samples >= 2
+            and not equation.is_linear
+            and self.threshold is None
+        )
         return told and not self.pairs
 
-    def derivatives(self, law: AbstractLaw, gradient: bool) -> int:
-        inner = self.levels - 1 if law.uses_z else 0
+    def derivatives(self, equation: AbstractEquation, gradient: bool) -> int:
+        inner = self.levels - 1 if equation.uses_z else 0
         return inner + gradient
 
-    def paths(self, law: AbstractLaw) -> AbstractPathLaw:
-        exact = law.dynamics.exact
+    def paths(self, equation: AbstractEquation) -> AbstractPathLaw:
+        exact = equation.dynamics.exact
         if self.steps == "auto" and exact is not None:
             return exact
         steps = STEPS if self.steps == "auto" else self.steps
-        return Stepped(dynamics=law.dynamics, scheme=self.scheme, steps=steps, halved=self.halved)
+        return Stepped(
+            dynamics=equation.dynamics, scheme=self.scheme, steps=steps, halved=self.halved
+        )
 
     def time_law(self, weighted: bool) -> AbstractTimeLaw:
         if self.nodes is not None:
@@ -220,10 +246,10 @@ class Picard(AbstractEstimator):
         default = 0.5 if weighted or self.gradient in ("weights", "centred") else 0.0
         return FullHistory(exponent=default if self.time_exponent is None else self.time_exponent)
 
-    def weighs(self, law: AbstractLaw, l: int | None) -> bool:
+    def weighs(self, equation: AbstractEquation, l: int | None) -> bool:
         """Whether z of level l (None: of the terminal term) comes by weights."""
         if self.gradient == "mixed":
-            return l is not None and l >= 1 and law.uses_z
+            return l is not None and l >= 1 and equation.uses_z
         return self.gradient in ("weights", "centred")
 
     @property
@@ -233,13 +259,19 @@ class Picard(AbstractEstimator):
     def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
         return of_u + of_z > STEEP
 
-    def replicate(self, law: AbstractLaw, key: PRNGKeyArray, t: Array, x: Array, gradient: bool) -> Replicate:
-        iterates = Iterates(self, law)
+    def replicate(
+        self, equation: AbstractEquation, key: PRNGKeyArray, t: Array, x: Array, gradient: bool
+    ) -> Replicate:
+        iterates = Iterates(self, equation)
         terms = iterates.terms(self.levels, key, t, x, gradient, outermost=True)
-        increments, sizes = (jnp.stack([getattr(term, name) for term in terms]) for name in ("u", "size"))
+        increments, sizes = (
+            jnp.stack([getattr(term, name) for term in terms]) for name in ("u", "size")
+        )
         # The F(U_l) that level l adds, and the one that level l + 1 takes off: the same in the mean.
         pairs = list(itertools.pairwise(terms[2:]))
-        telescoping = jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
+        telescoping = (
+            jnp.stack([a.new - b.old for a, b in pairs]) if pairs else jnp.zeros(0, x.dtype)
+        )
         if self.counts is not None:
             # Nothing is taken off where a level is left out.
             telescoping = jnp.where(jnp.asarray(self.counts)[3:] > 0, telescoping, 0)
@@ -248,44 +280,63 @@ class Picard(AbstractEstimator):
             return Replicate(solution.u, None, increments, None, sizes, telescoping)
         # A slope is reported itself, and not as sigma^-T sigma^T of it, which loses digits if sigma is ill-conditioned.
         slopes = jnp.stack([term.slope for term in terms])
-        unweigh = lambda z: undiffuse_transposed(law.diffusion(t, x), z)
-        if any(self.weighs(law, l) for l in (None, *self.levels_of(law, self.levels))):
+        unweigh = lambda z: undiffuse_transposed(equation.diffusion(t, x), z)
+        if any(self.weighs(equation, l) for l in (None, *self.levels_of(equation, self.levels))):
             slopes = slopes + jax.vmap(unweigh)(jnp.stack([term.z for term in terms]))
         total = jnp.sum(slopes, 0) if self.threshold is None else unweigh(solution.z)
         return Replicate(solution.u, total, increments, slopes, sizes, telescoping)
 
-    def levels_of(self, law: AbstractLaw, n: int) -> range:
+    def levels_of(self, equation: AbstractEquation, n: int) -> range:
         """The levels of U_n that are not identically zero: for F(t, x) alone every difference is."""
-        return range(1 if law.is_linear else n)
+        return range(1 if equation.is_linear else n)
 
     def numbers(self, n: int) -> list[int]:
         """Of the samples of U_n: M^n of the terminal term, M^(n-l) of level l."""
         return [self.samples**n, *(self.samples ** (n - l) for l in range(n))]
 
-    def costs(self, law: AbstractLaw) -> list[Evaluations]:
-        return self._costs(law, self.levels, self.counts)
+    def costs(self, equation: AbstractEquation) -> list[Evaluations]:
+        return self._costs(equation, self.levels, self.counts)
 
-    def _costs(self, law: AbstractLaw, n: int, counts: Any = None) -> list[Evaluations]:
+    def _costs(self, equation: AbstractEquation, n: int, counts: Any = None) -> list[Evaluations]:
         """The recursions FE, RV and RN of the paper."""
         numbers = self.numbers(n) if counts is None else [int(count) for count in counts]
-        return [one.times(number) for one, number in zip(self._samples(law, n), numbers, strict=True)]
+        return [
+            one.times(number)
+            for one, number in zip(self._samples(equation, n), numbers, strict=True)
+        ]
 
-    def _samples(self, law: AbstractLaw, n: int) -> list[Evaluations]:
+    def _samples(self, equation: AbstractEquation, n: int) -> list[Evaluations]:
         """Of one sample of the terminal term and of each level; a linear law stops at its first."""
-        normals, uniforms, nodes = law.dim * self.paths(law).steps, 1 if self.nodes is None else 0, self.nodes or 1
+        normals, uniforms, nodes = (
+            equation.dim * self.paths(equation).steps,
+            1 if self.nodes is None else 0,
+            self.nodes or 1,
+        )
         total = [Evaluations(terminal=1, normals=normals)]
-        for l in self.levels_of(law, n):
+        for l in self.levels_of(equation, n):
             is_coupled = self.pairs and self.sampling == "mc"
             of_f = (
-                1 if l == 0 else 2 if not self.pairs else 3 if l == 1 else 3 * (self.samples + 1) if is_coupled else 6
+                1
+                if l == 0
+                else 2
+                if not self.pairs
+                else 3
+                if l == 1
+                else 3 * (self.samples + 1)
+                if is_coupled
+                else 6
             )
             one = Evaluations(nonlinearity=of_f, normals=normals, uniforms=uniforms)
             apart = (l,) if is_coupled else (l, l - 1)
-            inner = sum([c for k in apart if k >= 1 for c in self._costs(law, k)], Evaluations())
+            inner = sum(
+                [c for k in apart if k >= 1 for c in self._costs(equation, k)], Evaluations()
+            )
             total.append((one + inner).times(nodes))
         return total + [Evaluations()] * (n + 1 - len(total))
 
-    def bias(self, law: AbstractLaw, increments: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+    def bias(
+        self, equation: AbstractEquation, increments: NDArray[Any], sizes: NDArray[Any]
+    ) -> NDArray[Any]:
         """What the levels not taken would add, from those taken.
 
         The last increment estimates E U_n - E U_{n-1}. If the one before it is larger by 1/q, what is left out is
@@ -295,7 +346,7 @@ class Picard(AbstractEstimator):
         # Neither the error of a quadrature in time nor that of a clip shows in the increments.
         if self.threshold is not None or self.time == "quadrature":
             return np.full(increments.shape[:-1], np.nan)
-        if law.is_linear:
+        if equation.is_linear:
             return np.zeros(increments.shape[:-1])
         # One level says nothing of the next; one sample inside F has no halves to tell what its noise does there.
         if self.levels == 1 or self.samples == 1:
@@ -305,7 +356,9 @@ class Picard(AbstractEstimator):
         before = np.abs(np.sum(increments[..., earlier], -1))
         if self.levels == 2:
             first = np.sum(sizes[..., earlier], -1)
-            q = np.minimum(np.divide(sizes[..., 2], first, out=np.ones_like(first), where=first > 0), 1)
+            q = np.minimum(
+                np.divide(sizes[..., 2], first, out=np.ones_like(first), where=first > 0), 1
+            )
         else:
             q = np.divide(last, before, out=np.full_like(last, 0.5), where=before > 2 * last)
             q = q / (1 - q)

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ..coefficients import Coefficient
-from .noise import normal
+from .._sampling.normals import normal
+from .coefficients import Coefficient
 
 
 class Jump(NamedTuple):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 
 DRIFT, DIFFUSION = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
 
@@ -48,4 +48,6 @@ class Gaussian(AbstractDynamics, AbstractPathLaw):
         """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s)."""
         (xi,) = noise
         root = jnp.sqrt(duration)
-        return Jump(x + self.mu * duration + root * diffuse(self.sigma, xi), xi / root if weight else None)
+        return Jump(
+            x + self.mu * duration + root * diffuse(self.sigma, xi), xi / root if weight else None
+        )

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
-from ..coefficients import Coefficient
-from ..errors import ArgumentError, ArgumentTypeError, first_line
-from ..structure import hashable
+from .._support.errors import ArgumentError, ArgumentTypeError, first_line
+from .._support.tracing import hashable
 from .base import AbstractDynamics
+from .coefficients import Coefficient
 from .gaussian import Gaussian
 
 Function = Callable[[Array, Array], ArrayLike]
@@ -26,7 +26,9 @@ class General(AbstractDynamics):
     def __init__(self, drift: Any = 0.0, diffusion: Any = 1.0):
         self.mu = hashable(drift) if callable(drift) else None
         self.sigma = hashable(diffusion) if callable(diffusion) else None
-        self.constants = Gaussian(0.0 if callable(drift) else drift, 1.0 if callable(diffusion) else diffusion)
+        self.constants = Gaussian(
+            0.0 if callable(drift) else drift, 1.0 if callable(diffusion) else diffusion
+        )
 
     def check(self, dim: int) -> None:
         self.constants.check(dim)
@@ -34,14 +36,24 @@ class General(AbstractDynamics):
             _check_shape("drift", self.mu, dim, ((dim,),), f"({dim},)")
         if self.sigma is not None:
             _check_shape(
-                "diffusion", self.sigma, dim, ((), (dim,), (dim, dim)), f"a scalar, ({dim},) or ({dim}, {dim})"
+                "diffusion",
+                self.sigma,
+                dim,
+                ((), (dim,), (dim, dim)),
+                f"a scalar, ({dim},) or ({dim}, {dim})",
             )
 
     def drift(self, t: Array, x: Array) -> Array:
-        return self.constants.drift(t, x) if self.mu is None else jnp.asarray(self.mu(t, x), x.dtype)
+        return (
+            self.constants.drift(t, x) if self.mu is None else jnp.asarray(self.mu(t, x), x.dtype)
+        )
 
     def diffusion(self, t: Array, x: Array) -> Array:
-        return self.constants.diffusion(t, x) if self.sigma is None else jnp.asarray(self.sigma(t, x), x.dtype)
+        return (
+            self.constants.diffusion(t, x)
+            if self.sigma is None
+            else jnp.asarray(self.sigma(t, x), x.dtype)
+        )
 
     @property
     def constant_diffusion(self) -> Coefficient | None:
@@ -52,7 +64,9 @@ class General(AbstractDynamics):
         return None
 
 
-def _check_shape(argument: str, function: Function, dim: int, shapes: tuple[Any, ...], words: str) -> None:
+def _check_shape(
+    argument: str, function: Function, dim: int, shapes: tuple[Any, ...], words: str
+) -> None:
     """One abstract evaluation at one point, forward and back: paths are differentiated."""
     t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
     try:
@@ -66,7 +80,9 @@ def _check_shape(argument: str, function: Function, dim: int, shapes: tuple[Any,
     if shape is None or dtype is None:
         # A Python number is a scalar like any other.
         if not isinstance(out, int | float) or isinstance(out, bool):
-            raise ArgumentTypeError(f"{argument}: {argument}(t, x) must return an array, got {type(out).__name__}.")
+            raise ArgumentTypeError(
+                f"{argument}: {argument}(t, x) must return an array, got {type(out).__name__}."
+            )
         shape, dtype = (), jnp.result_type(float)
     if tuple(shape) not in shapes:
         raise ArgumentError(
@@ -74,9 +90,13 @@ def _check_shape(argument: str, function: Function, dim: int, shapes: tuple[Any,
             "write it for x of shape (d,); batching is done for you."
         )
     if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        raise ArgumentTypeError(f"{argument}: {argument}(t, x) must return real numbers, got {dtype}: return floats.")
+        raise ArgumentTypeError(
+            f"{argument}: {argument}(t, x) must return real numbers, got {dtype}: return floats."
+        )
     try:
-        jax.eval_shape(jax.grad(lambda t, x: jnp.sum(jnp.asarray(function(t, x), x.dtype)), argnums=1), t, x)
+        jax.eval_shape(
+            jax.grad(lambda t, x: jnp.sum(jnp.asarray(function(t, x), x.dtype)), argnums=1), t, x
+        )
     except Exception as error:
         raise ArgumentTypeError(
             f"{argument}: {argument}(t, x) cannot be differentiated in x by reverse mode ({first_line(error)}): "

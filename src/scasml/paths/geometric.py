@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
-from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .gaussian import DIFFUSION, DRIFT
 
 

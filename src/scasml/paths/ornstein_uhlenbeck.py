@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from ..coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
-from ..errors import ArgumentError
+from .._support.errors import ArgumentError
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
 from .gaussian import DIFFUSION, DRIFT
 
 
@@ -24,7 +24,9 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
     sigma: Coefficient
     steps: int = eqx.field(static=True)
 
-    def __init__(self, rate: ArrayLike | Any, mean: ArrayLike | Any = 0.0, diffusion: ArrayLike | Any = 1.0):
+    def __init__(
+        self, rate: ArrayLike | Any, mean: ArrayLike | Any = 0.0, diffusion: ArrayLike | Any = 1.0
+    ):
         self.rate = coefficient("rate", rate, DRIFT, 1)
         self.mean = coefficient("mean", mean, DRIFT, 1)
         self.sigma = coefficient("diffusion", diffusion, DIFFUSION, 2)

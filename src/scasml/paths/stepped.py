@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..coefficients import diffuse, diffuse_transposed, undiffuse_transposed
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .coefficients import diffuse, diffuse_transposed, undiffuse_transposed
 
 
 class Stepped(AbstractPathLaw):
@@ -43,7 +43,10 @@ class Stepped(AbstractPathLaw):
     def grid(self, noise: Array, s: Array, duration: Array) -> tuple[Array, Array, Array]:
         """When every step begins, its length, and its dW."""
         h = duration / self.steps
-        times, lengths = s + h * jnp.arange(self.steps, dtype=noise.dtype), jnp.broadcast_to(h, (self.steps,))
+        times, lengths = (
+            s + h * jnp.arange(self.steps, dtype=noise.dtype),
+            jnp.broadcast_to(h, (self.steps,)),
+        )
         noise = jnp.sqrt(h) * noise
         if self.halved is False:
             return times, lengths, noise

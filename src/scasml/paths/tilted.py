@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..coefficients import diffuse_transposed, undiffuse_transposed
 from .base import AbstractDynamics, AbstractPathLaw, Jump
+from .coefficients import diffuse_transposed, undiffuse_transposed
 from .stepped import Stepped, in_pairs
 
 
@@ -43,15 +43,25 @@ class Tilted(AbstractPathLaw):
         (end, (states, grown)), pull = jax.vjp(path, x)
         # A shift of x that dies away in equal parts: the noise makes up for what is gone of it, the growth sees what is left.
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
-        dual = jax.lax.map(lambda at: integrand(*at), (times, states, jnp.sqrt(lengths)[:, None] * noise / duration))
+        dual = jax.lax.map(
+            lambda at: integrand(*at),
+            (times, states, jnp.sqrt(lengths)[:, None] * noise / duration),
+        )
         left = 1 - (times + lengths / 2 - s) / duration
         none = jnp.zeros_like(end)
         slope = lambda states, grown: diffuse_transposed(
             self.dynamics.diffusion(s, x), pull((none, (states, grown)))[0]
         )
-        return Jump(end, slope(dual, jnp.zeros_like(left)), jnp.sum(grown), slope(jnp.zeros_like(dual), left))
+        return Jump(
+            end,
+            slope(dual, jnp.zeros_like(left)),
+            jnp.sum(grown),
+            slope(jnp.zeros_like(dual), left),
+        )
 
-    def path(self, x: Array, times: Array, lengths: Array, noise: Array) -> tuple[Array, tuple[Array, Array]]:
+    def path(
+        self, x: Array, times: Array, lengths: Array, noise: Array
+    ) -> tuple[Array, tuple[Array, Array]]:
         """X at the end; X at the beginning of every step, and the growth over it."""
         jumps = self.dynamics.exact or Stepped(dynamics=self.dynamics, scheme=self.scheme, steps=1)
 
@@ -65,5 +75,7 @@ class Tilted(AbstractPathLaw):
                 v_next, a_next = jnp.where(h > 0, v_next, v), jnp.where(h > 0, a_next, a)
             return (y + h / 2 * v_next, v_next, a_next), (x, h / 2 * (a + a_next))
 
-        (end, _, _), along = jax.lax.scan(step, (x, *self.tilt(times[0], x)), (times, lengths, noise))
+        (end, _, _), along = jax.lax.scan(
+            step, (x, *self.tilt(times[0], x)), (times, lengths, noise)
+        )
         return end, along

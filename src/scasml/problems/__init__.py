@@ -5,7 +5,7 @@ u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0,    z = si
 
 from collections.abc import Callable
 
-from ..problem import Problem
+from .._equations.problem import Problem
 from ._allen_cahn_variable import allen_cahn_variable
 from ._black_scholes_barenblatt import black_scholes_barenblatt
 from ._black_scholes_basket import black_scholes_basket

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from .._equations.problem import Problem, Reference
 from ..paths import GeometricBrownian
-from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, time_to_go
-from ._black_scholes import ROUNDING
+from ._zoo import constructor, dimension, time_to_go
+from .references.black_scholes import ROUNDING
 
 HORIZON = 1.0
 RATE, VOLATILITY = 0.05, 0.4
@@ -51,6 +51,8 @@ def black_scholes_barenblatt(dim: int = 100) -> Problem:
         nonlinearity=_Financing(),
         terminal=_Terminal(),
         name="black_scholes_barenblatt",
-        reference=Reference(_exact, ROUNDING, "exact, u = exp((r + sigma^2)(T - t)) |x|^2 (Raissi 2018)"),
+        reference=Reference(
+            _exact, ROUNDING, "exact, u = exp((r + sigma^2)(T - t)) |x|^2 (Raissi 2018)"
+        ),
         x0=np.where(np.arange(dim) % 2, 0.5, 1.0),
     )

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, number, positive
+from .._equations.problem import Problem, Reference
+from .._support.errors import ArgumentError, number, positive
 from ..paths import GeometricBrownian
-from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time, time_to_go
-from ._black_scholes import ROUNDING, call
-from ._discount import Discount
+from ._zoo import constructor, dimension, final_time, time_to_go
+from .references.black_scholes import ROUNDING, call
+from .references.discount import Discount
 
 SPOT = 100.0
 
@@ -46,8 +46,12 @@ class _Basket:
         # The mean of logarithms drifts like one asset, at r - sigma^2/2, and its exponential half its own variance faster.
         growth = self.rate + (variance - self.volatility**2) / 2
         alive = np.all(x > 0, axis=-1)
-        mean = np.where(alive, np.exp(np.mean(np.log(np.where(alive[:, None], x, 1.0)), axis=-1)), 0.0)
-        return np.exp(-self.rate * tau) * call(mean * np.exp(growth * tau), self.strike, np.sqrt(variance * tau))
+        mean = np.where(
+            alive, np.exp(np.mean(np.log(np.where(alive[:, None], x, 1.0)), axis=-1)), 0.0
+        )
+        return np.exp(-self.rate * tau) * call(
+            mean * np.exp(growth * tau), self.strike, np.sqrt(variance * tau)
+        )
 
 
 @constructor
@@ -79,7 +83,9 @@ def black_scholes_basket(
     if dim == 1 or correlation == 0:
         factor = volatility
     else:
-        factor = volatility * np.linalg.cholesky(np.full((dim, dim), correlation) + (1 - correlation) * np.eye(dim))
+        factor = volatility * np.linalg.cholesky(
+            np.full((dim, dim), correlation) + (1 - correlation) * np.eye(dim)
+        )
     return Problem(
         dim=dim,
         horizon=horizon,

@@ -12,10 +12,10 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from ..domain import Box
-from ..errors import ArgumentError, positive
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension
+from .._equations.domain import Box
+from .._equations.problem import Problem, Reference
+from .._support.errors import ArgumentError, positive
+from ._zoo import ROUNDING, constructor, dimension
 
 BURGERS_PAPER = math.sqrt(2.0)
 """sigma0 in the text of the SCaSML paper."""
@@ -56,7 +56,9 @@ class _Wave:
 
 @constructor
 def burgers(
-    dim: int = 20, sigma0: float = BURGERS_TABLE, drift_in: Literal["paths", "nonlinearity"] = "paths"
+    dim: int = 20,
+    sigma0: float = BURGERS_TABLE,
+    drift_in: Literal["paths", "nonlinearity"] = "paths",
 ) -> Problem:
     """Viscous Burgers (E, Hutzenthaler, Jentzen & Kruse, JSC 2019; SCaSML paper), exact solution u = logistic(t + sum x).
 
@@ -68,9 +70,13 @@ def burgers(
     as the SCaSML paper does, "nonlinearity" leaves the paths driftless and puts it into F.
     """
     dim = dimension(dim)
-    sigma0 = positive("sigma0", sigma0, "pass the diffusion coefficient, such as BURGERS_PAPER or BURGERS_TABLE")
+    sigma0 = positive(
+        "sigma0", sigma0, "pass the diffusion coefficient, such as BURGERS_PAPER or BURGERS_TABLE"
+    )
     if drift_in not in ("paths", "nonlinearity"):
-        raise ArgumentError(f'drift_in must be "paths" or "nonlinearity", got {drift_in!r}: pick one of the two.')
+        raise ArgumentError(
+            f'drift_in must be "paths" or "nonlinearity", got {drift_in!r}: pick one of the two.'
+        )
     horizon, speed = 0.5, 1 / dim + sigma0**2 / 2
     # z = sigma0 grad u, so speed * sum_i d_i u = sigma0 * (speed / sigma0^2) * sum z.
     in_paths = drift_in == "paths"
@@ -84,7 +90,9 @@ def burgers(
         name="burgers",
         domain=Box(-0.5, 0.5),
         reference=Reference(
-            _Wave(1.0), ROUNDING, "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)"
+            _Wave(1.0),
+            ROUNDING,
+            "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)",
         ),
     )
 
@@ -104,5 +112,7 @@ def burgers_type(dim: int = 50) -> Problem:
         nonlinearity=_Convection(1.0, (2 + dim) / (2 * dim)),
         terminal=_Terminal(horizon, 1 / dim),
         name="burgers_type",
-        reference=Reference(_Wave(1 / dim), ROUNDING, "exact, u = logistic(t + sum x / d) (E, Han & Jentzen 2017)"),
+        reference=Reference(
+            _Wave(1 / dim), ROUNDING, "exact, u = logistic(t + sum x / d) (E, Han & Jentzen 2017)"
+        ),
     )

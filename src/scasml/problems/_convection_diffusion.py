@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..domain import Box
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension
+from .._equations.domain import Box
+from .._equations.problem import Problem, Reference
+from ._zoo import ROUNDING, constructor, dimension
 
 HORIZON = 0.5
 

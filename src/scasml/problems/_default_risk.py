@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._equations.problem import Problem, Reference
 from ..paths import GeometricBrownian
-from ..problem import Problem, Reference
-from ._arguments import constructor, dimension
-from ._one_point import OnePoint
+from ._zoo import constructor, dimension
+from .references.one_point import OnePoint
 
 HORIZON = 1.0
 RATE, VOLATILITY, SPOT = 0.02, 0.2, 100.0

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..domain import Ball
-from ..errors import positive
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension
+from .._equations.domain import Ball
+from .._equations.problem import Problem, Reference
+from .._support.errors import positive
+from ._zoo import ROUNDING, constructor, dimension
 
 HORIZON = 1.0
 MEAN = 1.6
@@ -46,7 +46,9 @@ class _Oscillation:
     rate: float
 
     def __call__(self, t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-        return MEAN + np.sin(self.frequency * np.sum(x, axis=-1)) * np.exp(self.rate * (t - HORIZON))
+        return MEAN + np.sin(self.frequency * np.sum(x, axis=-1)) * np.exp(
+            self.rate * (t - HORIZON)
+        )
 
 
 @constructor
@@ -68,5 +70,7 @@ def diffusion_reaction(dim: int = 100, frequency: float = 0.1) -> Problem:
         terminal=_Terminal(frequency),
         name="diffusion_reaction",
         domain=Ball(1.0),
-        reference=Reference(_Oscillation(frequency, rate), ROUNDING, "exact, u = u* (Gobet & Turkedjiev 2017)"),
+        reference=Reference(
+            _Oscillation(frequency, rate), ROUNDING, "exact, u = u* (Gobet & Turkedjiev 2017)"
+        ),
     )

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..errors import ArgumentError, number, positive
-from ..problem import Problem, Reference
-from ._arguments import constructor, final_time
-from ._discount import Discount
-from ._heston_price import ACCURACY, HestonCall
+from .._equations.problem import Problem, Reference
+from .._support.errors import ArgumentError, number, positive
+from ._zoo import constructor, final_time
+from .references.discount import Discount
+from .references.heston_price import ACCURACY, HestonCall
 
 # Beyond it the second noise is next to none, and the integral of the reference needs ever more nodes.
 STRONGEST = 0.9999
@@ -27,7 +27,10 @@ class _Drift(eqx.Module):
     def __call__(self, t: Array, x: Array) -> Array:
         price, variance = x
         return jnp.stack(
-            [self.growth * price, self.reversion * (self.mean_variance - jnp.maximum(variance, 0.0))],
+            [
+                self.growth * price,
+                self.reversion * (self.mean_variance - jnp.maximum(variance, 0.0)),
+            ],
         )
 
 
@@ -45,7 +48,10 @@ class _Diffusion(eqx.Module):
         along, across = self.correlation, math.sqrt(1 - self.correlation**2)
         shared = self.vol_of_variance * root
         return jnp.stack(
-            [jnp.stack([root * price, jnp.zeros_like(root)]), jnp.stack([along * shared, across * shared])]
+            [
+                jnp.stack([root * price, jnp.zeros_like(root)]),
+                jnp.stack([along * shared, across * shared]),
+            ]
         )
 
 
@@ -86,10 +92,18 @@ def heston(
         raise ArgumentError(
             f"variance must not be negative, got {variance!r}: pass the variance v at time 0, a volatility squared."
         )
-    reversion = positive("reversion", reversion, "pass the speed kappa at which the variance returns to its mean")
-    mean_variance = positive("mean_variance", mean_variance, "pass the variance theta that v returns to")
-    vol_of_variance = positive("vol_of_variance", vol_of_variance, "pass the volatility xi of the variance")
-    correlation = number("correlation", correlation, "pass the correlation rho of price and variance")
+    reversion = positive(
+        "reversion", reversion, "pass the speed kappa at which the variance returns to its mean"
+    )
+    mean_variance = positive(
+        "mean_variance", mean_variance, "pass the variance theta that v returns to"
+    )
+    vol_of_variance = positive(
+        "vol_of_variance", vol_of_variance, "pass the volatility xi of the variance"
+    )
+    correlation = number(
+        "correlation", correlation, "pass the correlation rho of price and variance"
+    )
     if abs(correlation) > STRONGEST:
         raise ArgumentError(
             f"correlation must lie within [-{STRONGEST}, {STRONGEST}], got {correlation!r}: "
@@ -107,7 +121,16 @@ def heston(
         terminal=_Terminal(strike),
         name="heston",
         reference=Reference(
-            HestonCall(reversion, mean_variance, vol_of_variance, correlation, rate, dividend, horizon, strike),
+            HestonCall(
+                reversion,
+                mean_variance,
+                vol_of_variance,
+                correlation,
+                rate,
+                dividend,
+                horizon,
+                strike,
+            ),
             ACCURACY * (spot + strike),
             "Lewis's integral of the characteristic function on a turned ray, double-exponential rule",
         ),

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, number
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension
+from .._equations.problem import Problem, Reference
+from .._support.errors import ArgumentError, number
+from ._zoo import ROUNDING, constructor, dimension
 
 HORIZON = 1.0
 

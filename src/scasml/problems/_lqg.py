@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..domain import Ball
-from ..errors import whole
-from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time
-from ._log_quadratic import ACCURACY, Chain, Identity, LogQuadratic, chain_coefficients
+from .._equations.domain import Ball
+from .._equations.problem import Problem, Reference
+from .._support.errors import whole
+from ._zoo import constructor, dimension, final_time
+from .references.log_quadratic import ACCURACY, Chain, Identity, LogQuadratic, chain_coefficients
 
 SOURCE = "Hopf-Cole and 1/(1+q) = int_0^inf exp(-s(1+q)) ds: a one-dimensional integral, double-exponential rule"
 
@@ -40,7 +40,9 @@ class _ChainTerminal(eqx.Module):
     def __call__(self, x: Array) -> Array:
         c1, c2 = jnp.asarray(self.c1, x.dtype), jnp.asarray(self.c2, x.dtype)
         ahead = x[1:]
-        return jnp.log1p(jnp.sum(c1 * jnp.square(x[:-1] - ahead) + c2 * jnp.square(ahead))) - math.log(2.0)
+        return jnp.log1p(
+            jnp.sum(c1 * jnp.square(x[:-1] - ahead) + c2 * jnp.square(ahead))
+        ) - math.log(2.0)
 
 
 @constructor

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..errors import positive
+from .._equations.problem import Problem, Reference
+from .._support.errors import positive
 from ..paths import OrnsteinUhlenbeck
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension, time_to_go
+from ._zoo import ROUNDING, constructor, dimension, time_to_go
 
 HORIZON = 1.0
 
@@ -50,7 +50,9 @@ class _Riccati:
 
 
 @constructor
-def ornstein_uhlenbeck(dim: int = 10, rate: float = 1.0, sigma: float = 1.0, weight: float = 1.0) -> Problem:
+def ornstein_uhlenbeck(
+    dim: int = 10, rate: float = 1.0, sigma: float = 1.0, weight: float = 1.0
+) -> Problem:
     """Linear-quadratic control of an Ornstein-Uhlenbeck process, exact solution u = P(T - t) |x|^2/2 + r(T - t).
 
     u_t - k <x, grad u> + (s^2/2) Lap u - (s^2/2) |grad u|^2 = 0,    u(T, x) = c |x|^2/2,    T = 1

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..problem import Problem, Reference
-from ._arguments import ROUNDING, constructor, dimension
+from .._equations.problem import Problem, Reference
+from ._zoo import ROUNDING, constructor, dimension
 
 HORIZON = 1.0
 POWER = 0.4
@@ -39,7 +39,9 @@ class _SquareMinusSource(eqx.Module):
         w, regular = _off_zero(HORIZON - t + r)
         v = w**POWER
         sine, cosine = jnp.sin(v), jnp.cos(v)
-        bracket = v / w * ((POWER - 1) * cosine - POWER * v * sine + 2 * POWER * v * jnp.square(cosine))
+        bracket = (
+            v / w * ((POWER - 1) * cosine - POWER * v * sine + 2 * POWER * v * jnp.square(cosine))
+        )
         source = 2 * POWER / x.size * (r / w) * bracket
         return jnp.sum(jnp.square(z)) - jnp.where(regular, source, 0.0)
 
@@ -71,5 +73,7 @@ def quadratic_gradient(dim: int = 100) -> Problem:
         nonlinearity=_SquareMinusSource(),
         terminal=_Terminal(),
         name="quadratic_gradient",
-        reference=Reference(_exact, ROUNDING, "exact, u = sin((T - t + |x|^2/d)^0.4) (E, Han & Jentzen 2017)"),
+        reference=Reference(
+            _exact, ROUNDING, "exact, u = sin((T - t + |x|^2/d)^0.4) (E, Han & Jentzen 2017)"
+        ),
     )

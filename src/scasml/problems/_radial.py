@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from ..errors import positive
-from ..problem import Problem, Reference
-from ._arguments import constructor, dimension, final_time
-from ._radial_reference import CURVATURE, OFFSET, Radial, accuracy
+from .._equations.problem import Problem, Reference
+from .._support.errors import positive
+from ._zoo import constructor, dimension, final_time
+from .references.radial import CURVATURE, OFFSET, Radial, accuracy
 
 SOURCE = "reduction to the radius, Chebyshev collocation in space, DOP853 in time"
 
@@ -61,7 +61,9 @@ def allen_cahn(dim: int = 100, horizon: float = 0.3, sigma: float = math.sqrt(2.
         nonlinearity=_AllenCahn(),
         terminal=_Terminal(),
         name="allen_cahn",
-        reference=Reference(Radial(_allen_cahn_rate, dim, horizon, sigma), accuracy(horizon), SOURCE),
+        reference=Reference(
+            Radial(_allen_cahn_rate, dim, horizon, sigma), accuracy(horizon), SOURCE
+        ),
     )
 
 
@@ -80,5 +82,7 @@ def sine_gordon(dim: int = 100, horizon: float = 0.3) -> Problem:
         nonlinearity=_SineGordon(),
         terminal=_Terminal(),
         name="sine_gordon",
-        reference=Reference(Radial(_sine_gordon_rate, dim, horizon, sigma), accuracy(horizon), SOURCE),
+        reference=Reference(
+            Radial(_sine_gordon_rate, dim, horizon, sigma), accuracy(horizon), SOURCE
+        ),
     )

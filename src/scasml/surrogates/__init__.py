@@ -1,13 +1,15 @@
 """Surrogates: those of others, wrapped, and our own, trained and kept on disk."""
 
-from ..surrogate import AbstractSurrogate, ClosedForm, Derivatives, Layered, wrap
-from ._gp import GaussianProcess, gp
+from ._gp._gp import GaussianProcess, gp
 from ._pinn import Pinn, pinn
-from ._tensor_train import TensorTrain, tensor_train
+from ._tensor_train._tensor_train import TensorTrain, tensor_train
 from .files import load
-from .own import AbstractTrained
+from .trained import AbstractTrained
+from .wrapping import AbstractSurrogate, ClosedForm, Derivatives, Layered, wrap
 
-KINDS: dict[str, type[AbstractTrained]] = {each.kind: each for each in (Pinn, GaussianProcess, TensorTrain)}
+KINDS: dict[str, type[AbstractTrained]] = {
+    each.kind: each for each in (Pinn, GaussianProcess, TensorTrain)
+}
 
 __all__ = [
     "KINDS",

@@ -15,20 +15,20 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..coefficients import Coefficient
-from ..domain import AbstractDomain, require_domain
-from ..errors import ArgumentError, one_of, positive, whole
-from ..generator import Generator, Hutchinson
-from ..precision import precision
-from ..problem import Problem, Terminal, require_problem
-from ..progress import TrainingReport
-from ..roughness import terminal_may_be_rough
-from ..surrogate import Layered
-from .collocation import boundary, collocation, domain_of, moments
+from .._equations.domain import AbstractDomain, require_domain
+from .._equations.generator import Generator, Hutchinson
+from .._equations.problem import Problem, Terminal, require_problem
+from .._equations.smoothness import terminal_may_be_rough
+from .._io.progress import TrainingReport
+from .._support.errors import ArgumentError, one_of, positive, whole
+from .._support.precision import use_dtype
+from ..paths.coefficients import Coefficient
+from .adam import Schedule, train
+from .collocation import boundary, collocation_points, domain_of, moments
 from .files import identity
-from .own import AbstractTrained, Record
 from .terminal import built_in
-from .training import Schedule, train
+from .trained import AbstractTrained, Record
+from .wrapping import Layered
 
 # Points whose spread tells the scale of a coordinate.
 SCALE_POINTS = 1024
@@ -59,7 +59,7 @@ class Pinn(AbstractTrained):
         return self.on_base(value, t, x)
 
     @property
-    def ends_in(self) -> Terminal | None:
+    def terminal_function(self) -> Terminal | None:
         return None if self.draws is None else self.problem.terminal_fn
 
     @property
@@ -73,7 +73,10 @@ class Pinn(AbstractTrained):
     def _head(self, t: Array, h: Array) -> Array:
         first, *inner, last = self.layers
         share = t / self.problem.horizon
-        h = jnp.tanh(h + (first.weight[:, 0] * share + first.bias - self._weight @ self.centre).astype(h.dtype))
+        h = jnp.tanh(
+            h
+            + (first.weight[:, 0] * share + first.bias - self._weight @ self.centre).astype(h.dtype)
+        )
         for layer in inner:
             h = jnp.tanh(layer(h))
         (value,) = self.size * last(h)
@@ -92,7 +95,11 @@ class Pinn(AbstractTrained):
 
     @classmethod
     def build(
-        cls, problem: Problem, architecture: dict[str, Any], arrays: dict[str, NDArray[Any]], record: Record
+        cls,
+        problem: Problem,
+        architecture: dict[str, Any],
+        arrays: dict[str, NDArray[Any]],
+        record: Record,
     ) -> Self:
         sizes = _sizes(problem.dim, architecture["width"], architecture["depth"])
         layers = tuple(
@@ -105,7 +112,9 @@ class Pinn(AbstractTrained):
             centre=_shaped(arrays, "centre", problem.dim),
             spread=_shaped(arrays, "spread", problem.dim),
             size=_shaped(arrays, "size"),
-            draws=_shaped(arrays, "draws", len(arrays["draws"]), problem.dim) if "draws" in arrays else None,
+            draws=_shaped(arrays, "draws", len(arrays["draws"]), problem.dim)
+            if "draws" in arrays
+            else None,
             record=record,
         )
 
@@ -131,7 +140,9 @@ class Settings:
     along_paths: float = 0.5
     hard: bool = True  # the terminal condition is built in, not learned
     decay: bool = True
-    hutchinson: float = 0.0  # the share of dimensions drawn for the trace; 0 for all of them, exactly
+    hutchinson: float = (
+        0.0  # the share of dimensions drawn for the trace; 0 for all of them, exactly
+    )
 
 
 DEFAULT = Settings()
@@ -183,12 +194,14 @@ def pinn(
     require_domain(domain, problem.dim)
     seed = whole("seed", seed, 0, "pass a number to draw from")
     began, cpu = time.perf_counter(), time.process_time()
-    with precision(np.dtype(np.float32)):
+    with use_dtype(np.dtype(np.float32)):
         start = _start(problem, settings, domain, seed)
         run = train(
             start.layers,
             _loss(start, settings, domain, seed),
-            Schedule(settings.steps, settings.rate, settings.betas, settings.decay, seconds or math.inf),
+            Schedule(
+                settings.steps, settings.rate, settings.betas, settings.decay, seconds or math.inf
+            ),
             seed,
             checkpoint,
             {"problem": identity(problem), "settings": repr((settings, domain))},
@@ -207,7 +220,14 @@ def pinn(
 
 
 def _settings(
-    problem: Problem, preset: Any, terminal: Any, steps: Any, interior: Any, width: Any, depth: Any, rate: Any
+    problem: Problem,
+    preset: Any,
+    terminal: Any,
+    steps: Any,
+    interior: Any,
+    width: Any,
+    depth: Any,
+    rate: Any,
 ) -> Settings:
     one_of("preset", preset, ("default", "paper"))
     one_of("terminal", terminal, ("auto", "hard", "soft"))
@@ -229,7 +249,9 @@ def _settings(
         raise ArgumentError(
             f'terminal="hard" needs a smooth g, got one with kinks or jumps in {problem.name!r}: pass terminal="soft".'
         )
-    is_hard = given["hard"] = terminal == "hard" or (terminal == "auto" and settings.hard and not is_rough)
+    is_hard = given["hard"] = terminal == "hard" or (
+        terminal == "auto" and settings.hard and not is_rough
+    )
     settings = replace(settings, **given)
     return replace(settings, terminal=0 if is_hard else settings.terminal or settings.interior)
 
@@ -240,7 +262,10 @@ def _sizes(dim: int, width: int, depth: int) -> list[int]:
 
 def _start(problem: Problem, settings: Settings, domain: AbstractDomain, seed: int) -> Pinn:
     """An untrained network of Glorot's normal weights. The default one sees every coordinate, and gives the solution, in units of their spread."""
-    rng, sizes = np.random.default_rng([seed, 0]), _sizes(problem.dim, settings.width, settings.depth)
+    rng, sizes = (
+        np.random.default_rng([seed, 0]),
+        _sizes(problem.dim, settings.width, settings.depth),
+    )
     weights = [np.sqrt(2 / (n + m)) * rng.normal(size=(m, n)) for n, m in itertools.pairwise(sizes)]
     centre, scale, size, draws = np.zeros(problem.dim), np.ones(problem.dim), 1.0, None
     if settings.along_paths > 0:
@@ -251,7 +276,9 @@ def _start(problem: Problem, settings: Settings, domain: AbstractDomain, seed: i
         weights[-1] = np.zeros_like(weights[-1])  # it starts from what is built in
     return Pinn(
         problem=problem,
-        layers=tuple(Layer(jnp.asarray(w, jnp.float32), jnp.zeros(len(w), jnp.float32)) for w in weights),
+        layers=tuple(
+            Layer(jnp.asarray(w, jnp.float32), jnp.zeros(len(w), jnp.float32)) for w in weights
+        ),
         centre=jnp.asarray(centre, jnp.float32),
         spread=jnp.asarray(scale, jnp.float32),
         size=jnp.asarray(size, jnp.float32),
@@ -261,8 +288,10 @@ def _start(problem: Problem, settings: Settings, domain: AbstractDomain, seed: i
 
 
 @eqx.filter_jit
-def _sample(problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, along_paths: float) -> tuple[Array, Array]:
-    _, x = collocation(problem, domain, key, SCALE_POINTS, along_paths)
+def _sample(
+    problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, along_paths: float
+) -> tuple[Array, Array]:
+    _, x = collocation_points(problem, domain, key, SCALE_POINTS, along_paths)
     return x, jax.vmap(problem.terminal)(x)
 
 
@@ -286,11 +315,17 @@ def _loss(
             u, z, moved = generator(t, x, key)
             return moved + problem.nonlinearity(t, x, u, z)
 
-        t, x = collocation(problem, domain, key_points, settings.interior, settings.along_paths)
-        square = jnp.mean(jax.vmap(residual)(t, x, jax.random.split(key_trace, settings.interior)) ** 2)
+        t, x = collocation_points(
+            problem, domain, key_points, settings.interior, settings.along_paths
+        )
+        square = jnp.mean(
+            jax.vmap(residual)(t, x, jax.random.split(key_trace, settings.interior)) ** 2
+        )
         total = square
         if settings.terminal:
-            _, x = collocation(problem, domain, key_end, settings.terminal, settings.along_paths)
+            _, x = collocation_points(
+                problem, domain, key_end, settings.terminal, settings.along_paths
+            )
             end = jnp.full(settings.terminal, problem.horizon, x.dtype)
             total = total + jnp.mean((jax.vmap(model)(end, x) - jax.vmap(problem.terminal)(x)) ** 2)
         if len(side[0]):

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..domain import AbstractDomain, Box, Queries
+from .._equations.domain import AbstractDomain, Box, Queries
+from .._equations.problem import Problem
 from ..paths import AbstractPathLaw, Stepped
-from ..problem import Problem
 
 # A correction simulates these paths with as many steps as it needs; to know where they go a few will do.
 STEPS = 8
@@ -24,7 +24,7 @@ def paths_of(problem: Problem) -> AbstractPathLaw:
     return problem.dynamics.exact or Stepped(dynamics=problem.dynamics, scheme="euler", steps=STEPS)
 
 
-def collocation(
+def collocation_points(
     problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, count: int, along_paths: float
 ) -> tuple[Array, Array]:
     """`count` points (t, x): a share of them along paths from queries, to a uniform time; the others queries themselves."""
@@ -40,7 +40,9 @@ def collocation(
     return jax.vmap(one)(jax.random.split(key, count), jnp.arange(count))
 
 
-def boundary(problem: Problem, domain: AbstractDomain, count: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def boundary(
+    problem: Problem, domain: AbstractDomain, count: int, seed: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Points of the faces of a box, at uniform times. A ball of the paper is all space, with none."""
     rng = np.random.default_rng([seed, 2])
     if not isinstance(domain, Box):
@@ -48,7 +50,9 @@ def boundary(problem: Problem, domain: AbstractDomain, count: int, seed: int) ->
     t = rng.uniform(0, problem.horizon, count)
     x = np.empty((count, problem.dim))
     if isinstance(domain, Box):
-        low, high = (np.broadcast_to(np.asarray(side), (problem.dim,)) for side in (domain.low, domain.high))
+        low, high = (
+            np.broadcast_to(np.asarray(side), (problem.dim,)) for side in (domain.low, domain.high)
+        )
         x = rng.uniform(low, high, (count, problem.dim))
         face, side = rng.integers(problem.dim, size=count), rng.integers(2, size=count)
         x[np.arange(count), face] = np.where(side == 1, high[face], low[face])
@@ -59,4 +63,6 @@ def moments(x: Array) -> tuple[NDArray[Any], NDArray[Any]]:
     """Mean and standard deviation of every coordinate; 1 for one that does not vary."""
     points = np.asarray(x, np.float64)
     deviation = points.std(0)
-    return points.mean(0).astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+    return points.mean(0).astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(
+        np.float32
+    )

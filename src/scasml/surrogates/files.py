@@ -12,10 +12,10 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .. import problems
-from ..errors import FileError, brief, first_line
-from ..precision import precision
-from ..problem import Problem, require_problem
-from .own import AbstractTrained, Record
+from .._equations.problem import Problem, require_problem
+from .._support.errors import FileError, brief, first_line
+from .._support.precision import use_dtype
+from .trained import AbstractTrained, Record
 
 FORMAT = "scasml 1"
 # Of the numbers that tell two problems apart, computed on another machine.
@@ -26,8 +26,10 @@ def identity(problem: Problem) -> dict[str, Any]:
     """What is known of a problem: its name and parameters if it is of the zoo, and a few values of its functions."""
     rng = np.random.default_rng(0)
     x = problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim)
-    points: Any = (np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim)))
-    with precision(np.dtype(np.float32)):
+    points: Any = (
+        np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim))
+    )
+    with use_dtype(np.dtype(np.float32)):
         values = np.concatenate([np.ravel(a)[:2] for a in _functions(problem, *points)])
     return {
         "name": problem.name,
@@ -40,7 +42,12 @@ def identity(problem: Problem) -> dict[str, Any]:
 
 @eqx.filter_jit
 def _functions(problem: Problem, t: Array, x: Array, u: Array, z: Array) -> tuple[Array, ...]:
-    return problem.terminal(x), problem.nonlinearity(t, x, u, z), problem.drift(t, x), problem.diffusion(t, x)
+    return (
+        problem.terminal(x),
+        problem.nonlinearity(t, x, u, z),
+        problem.drift(t, x),
+        problem.diffusion(t, x),
+    )
 
 
 def save(surrogate: AbstractTrained, path: str | Path) -> None:
@@ -65,35 +72,51 @@ def load(path: str | Path, problem: Problem | None = None) -> AbstractTrained:
     refuse = lambda what, remedy: FileError(f"path: {str(path)!r} {what}: {remedy}.")
     kind = words.get("kind")
     if kind not in KINDS:
-        raise refuse(f"holds a surrogate of kind {brief(kind)}, which this version does not know", "update scasml")
+        raise refuse(
+            f"holds a surrogate of kind {brief(kind)}, which this version does not know",
+            "update scasml",
+        )
     try:
-        architecture, known, record = (json.loads(words[name]) for name in ("architecture", "problem", "record"))
-        if not (isinstance(architecture, dict) and isinstance(known, dict) and isinstance(record, list)):
+        architecture, known, record = (
+            json.loads(words[name]) for name in ("architecture", "problem", "record")
+        )
+        if not (
+            isinstance(architecture, dict) and isinstance(known, dict) and isinstance(record, list)
+        ):
             raise TypeError("not what was saved")
         wanted = (known["name"], known["parameters"], int(known["dim"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise refuse(f"has damaged metadata ({first_line(error)})", "save the surrogate again") from error
+        raise refuse(
+            f"has damaged metadata ({first_line(error)})", "save the surrogate again"
+        ) from error
     if problem is None:
         problem = _rebuilt(*wanted, refuse)
     require_problem(problem)
     _compare(known, identity(problem), refuse)
     try:
-        return KINDS[kind].build(problem, architecture, arrays, Record((str(k), v) for k, v in record))
+        return KINDS[kind].build(
+            problem, architecture, arrays, Record((str(k), v) for k, v in record)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise refuse(
-            f"does not hold the arrays of a {kind} ({first_line(error)})", "save the surrogate again"
+            f"does not hold the arrays of a {kind} ({first_line(error)})",
+            "save the surrogate again",
         ) from error
 
 
 def _rebuilt(name: Any, parameters: Any, dim: int, refuse: Any) -> Problem:
     make = problems.catalogue().get(name) if isinstance(name, str) else None
     if make is None or not isinstance(parameters, dict):
-        raise refuse(f"is of the problem {brief(name)}, which is not of the zoo", "pass the problem as problem=")
+        raise refuse(
+            f"is of the problem {brief(name)}, which is not of the zoo",
+            "pass the problem as problem=",
+        )
     try:
         return make(**parameters)
     except (TypeError, ValueError) as error:
         raise refuse(
-            f"names parameters that {name} does not take ({first_line(error)})", "pass the problem as problem="
+            f"names parameters that {name} does not take ({first_line(error)})",
+            "pass the problem as problem=",
         ) from error
 
 
@@ -120,16 +143,22 @@ def write(path: Path, arrays: dict[str, NDArray[Any]], words: dict[str, str]) ->
     from safetensors.numpy import save as serialised
 
     if not path.absolute().parent.is_dir():
-        raise FileError(f"path: there is no folder {str(path.absolute().parent)!r}: make it first, or name another.")
+        raise FileError(
+            f"path: there is no folder {str(path.absolute().parent)!r}: make it first, or name another."
+        )
     if path.is_dir():
         raise FileError(f"path: {str(path)!r} is a folder: name a file.")
     unfinished = path.with_name(path.name + ".unfinished")
     try:
-        contiguous = {name: np.ascontiguousarray(a) if a.ndim else a.copy() for name, a in arrays.items()}
+        contiguous = {
+            name: np.ascontiguousarray(a) if a.ndim else a.copy() for name, a in arrays.items()
+        }
         unfinished.write_bytes(serialised(contiguous, {"format": FORMAT, **words}))
         os.replace(unfinished, path)
     except OSError as error:
-        raise FileError(f"path: writing {str(path)!r} failed with {first_line(error)}: name another file.") from error
+        raise FileError(
+            f"path: writing {str(path)!r} failed with {first_line(error)}: name another file."
+        ) from error
 
 
 def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -151,5 +180,7 @@ def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         )
     for name, array in arrays.items():
         if not (np.issubdtype(array.dtype, np.number) and np.isfinite(array).all()):
-            raise FileError(f"path: {str(path)!r} holds NaN or infinity in {name!r}: train the surrogate again.")
+            raise FileError(
+                f"path: {str(path)!r} holds NaN or infinity in {name!r}: train the surrogate again."
+            )
     return arrays, words

@@ -21,13 +21,13 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from ..coefficients import Coefficient, diffuse, diffuse_transposed
-from ..domain import AbstractDomain
-from ..generator import Generator
-from ..problem import Problem, Terminal
-from ..roughness import terminal_may_be_rough
-from ..surrogate import AbstractSurrogate, wrap
-from .collocation import collocation, paths_of
+from .._equations.domain import AbstractDomain
+from .._equations.generator import Generator
+from .._equations.problem import Problem, Terminal
+from .._equations.smoothness import terminal_may_be_rough
+from ..paths.coefficients import Coefficient, diffuse, diffuse_transposed
+from .collocation import collocation_points, paths_of
+from .wrapping import AbstractSurrogate, wrap
 
 DRAWS = 4
 # Residuals that tell which to build in.
@@ -47,21 +47,25 @@ class Base(AbstractSurrogate):
     weights: Coefficient | None = None  # w, (K,); None: equal
 
     def __call__(self, t: Array, x: Array) -> Array:
-        law = self.problem
+        equation = self.problem
         if len(self.draws) == 0:
-            return law.terminal(x)
-        left = jnp.asarray(law.horizon, t.dtype) - t
-        tau = left + jax.lax.stop_gradient(jnp.maximum(NEAR * law.horizon - left, 0))
-        middle, sigma = x + law.drift(t, x) * tau, law.diffusion(t, x)
-        one = lambda xi: law.terminal(middle + jnp.sqrt(tau) * diffuse(sigma, xi))
+            return equation.terminal(x)
+        left = jnp.asarray(equation.horizon, t.dtype) - t
+        tau = left + jax.lax.stop_gradient(jnp.maximum(NEAR * equation.horizon - left, 0))
+        middle, sigma = x + equation.drift(t, x) * tau, equation.diffusion(t, x)
+        one = lambda xi: equation.terminal(middle + jnp.sqrt(tau) * diffuse(sigma, xi))
         draws = jnp.asarray(self.draws, x.dtype)
         values = jnp.mean(jax.vmap(lambda xi: jax.vmap(one)(jnp.stack([xi, -xi])))(draws), 1)
-        value = jnp.mean(values) if self.weights is None else jnp.asarray(self.weights, x.dtype) @ values
+        value = (
+            jnp.mean(values)
+            if self.weights is None
+            else jnp.asarray(self.weights, x.dtype) @ values
+        )
         # At the end the value is g; the derivatives are those from just before it.
-        return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, law.terminal(x) - value))
+        return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, equation.terminal(x) - value))
 
     @property
-    def ends_in(self) -> Terminal:
+    def terminal_function(self) -> Terminal:
         return self.problem.terminal_fn
 
     @property
@@ -104,7 +108,9 @@ def along(axis: NDArray[Any], draws: NDArray[Any]) -> tuple[NDArray[Any], NDArra
     rest = draws - np.outer(draws @ axis, axis)
     size = np.linalg.norm(rest, axis=1, keepdims=True)
     rest = np.sqrt(dim - 1) * rest / np.where(size > 0, size, 1.0)  # none, in one dimension
-    return (np.outer(nodes, axis) + rest).astype(np.float32), (weights / np.sum(weights)).astype(np.float32)
+    return (np.outer(nodes, axis) + rest).astype(np.float32), (weights / np.sum(weights)).astype(
+        np.float32
+    )
 
 
 @eqx.filter_jit
@@ -133,9 +139,11 @@ def built_in(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any
 
 
 @eqx.filter_jit
-def _residuals(problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, candidates: Sequence[Coefficient]) -> Array:
+def _residuals(
+    problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, candidates: Sequence[Coefficient]
+) -> Array:
     """Their mean squares."""
-    t, x = collocation(problem, domain, key, POINTS, 0.5)
+    t, x = collocation_points(problem, domain, key, POINTS, 0.5)
 
     def square(draws: Coefficient) -> Array:
         generator = Generator(problem, wrap(Base(problem, draws), problem))

@@ -1,0 +1,107 @@
+"""Where answers are wanted: a box, a ball, or given points. Surrogates are trained there and where paths from there go."""
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from .._support.errors import ArgumentError, ArgumentTypeError, brief
+
+
+class AbstractDomain(abc.ABC):
+    @abc.abstractmethod
+    def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
+        """A query (t, x), uniform."""
+
+
+@dataclass(frozen=True)
+class Box(AbstractDomain):
+    """Every coordinate between `low` and `high`, numbers or one for each coordinate; every time."""
+
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        low, high = _bounds("low", self.low), _bounds("high", self.high)
+        if not (low < high).all():
+            raise ArgumentError(
+                f"high must be above low in every coordinate, got low={brief(self.low)} and high={brief(self.high)}: swap them."
+            )
+        object.__setattr__(self, "low", float(low) if low.ndim == 0 else tuple(map(float, low)))
+        object.__setattr__(self, "high", float(high) if high.ndim == 0 else tuple(map(float, high)))
+
+    def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
+        key_t, key_x = jax.random.split(key)
+        low, high = (jnp.broadcast_to(jnp.asarray(a), (dim,)) for a in (self.low, self.high))
+        return horizon * jax.random.uniform(key_t), low + (high - low) * jax.random.uniform(
+            key_x, (dim,)
+        )
+
+
+@dataclass(frozen=True)
+class Ball(AbstractDomain):
+    """|x| <= `radius`; every time."""
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        radius = _bounds("radius", self.radius)
+        if radius.ndim or not radius > 0:
+            raise ArgumentError(
+                f"radius must be one positive number, got {brief(self.radius)}: pass the radius of the ball."
+            )
+        object.__setattr__(self, "radius", float(radius))
+
+    def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
+        key_t, key_x, key_r = jax.random.split(key, 3)
+        direction = jax.random.normal(key_x, (dim,))
+        radius = self.radius * jax.random.uniform(key_r) ** (1 / dim)
+        return horizon * jax.random.uniform(key_t), radius * direction / jnp.linalg.norm(direction)
+
+
+@dataclass(frozen=True, eq=False)
+class Queries(AbstractDomain):
+    """These points (t, x), (B,) and (B, d), each as often as any other."""
+
+    t: Any
+    x: Any
+
+    def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
+        i = jax.random.randint(key, (), 0, len(self.x))
+        return jnp.asarray(self.t, jnp.result_type(float))[i], jnp.asarray(
+            self.x, jnp.result_type(float)
+        )[i]
+
+
+def require_domain(domain: Any, dim: int) -> None:
+    if not isinstance(domain, AbstractDomain):
+        raise ArgumentTypeError(
+            f"domain must be a scasml.Box or a scasml.Ball, got {brief(domain)}: build one."
+        )
+    widths = {
+        len(side)
+        for side in (getattr(domain, "low", 0.0), getattr(domain, "high", 0.0))
+        if isinstance(side, tuple)
+    }
+    if widths - {dim}:
+        raise ArgumentError(
+            f"domain must have 1 or {dim} bounds, got {max(widths - {dim})}: pass one for each coordinate."
+        )
+
+
+def _bounds(argument: str, value: Any) -> Any:
+    try:
+        bounds = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            f"{argument} must be a number, got {brief(value)}: pass a number, or one for each coordinate."
+        ) from None
+    if bounds.ndim > 1 or not np.isfinite(bounds).all():
+        raise ArgumentError(
+            f"{argument} must be finite, got {brief(value)}: pass a number, or one for each coordinate."
+        )
+    return bounds

@@ -1,0 +1,367 @@
+"""The pricing problems of the zoo beyond what test_problems.py asks of every problem. Nothing here is random but fixed points."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from test_problems import (
+    assert_one_sentence,
+    assert_printed,
+    derivatives,
+    generator,
+    matrix,
+    points,
+    reference,
+)
+
+from scasml import _cli as cli
+from scasml import problems
+from scasml._equations.problem import Problem
+from scasml._support.errors import ArgumentError
+from scasml.problems.references import heston_price as _heston_price
+from scasml.problems.references.black_scholes import call
+from scasml.problems.references.heston_price import HestonCall, delta
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def value(problem: Problem, *point: Any) -> Any:
+    return problem.nonlinearity(*map(jnp.asarray, point))
+
+
+# Default risk: no solution formula, but the equation is linear below u = 50 and above 70.
+
+
+@pytest.mark.parametrize(
+    ("price", "intensity"), [(20.0, 0.2), (45.0, 0.2), (75.0, 0.02), (300.0, 0.02)]
+)
+def test_default_risk_of_constant_intensity(price: float, intensity: float) -> None:
+    problem = problems.default_risk(1)
+    u = lambda t, x: x[0] * jnp.exp(-intensity / 3 * (1 - t))
+    t, x = jnp.asarray(0.4), jnp.full(1, price)
+    np.testing.assert_allclose(jax.grad(u)(t, x) + generator(problem, u, t, x), 0, atol=1e-12)
+
+
+def test_default_risk_formulas() -> None:
+    x, z = np.array([90.0, 80.0, 120.0]), np.ones(3)
+    for u in np.linspace(30.0, 90.0, 13):
+        q = min(0.2, max(0.02, (0.02 - 0.2) / (70 - 50) * (u - 50) + 0.2))
+        np.testing.assert_allclose(
+            value(problems.default_risk(3), 0.3, x, u, z),
+            -(1 - 2 / 3) * q * u - 0.02 * u,
+            rtol=1e-14,
+        )
+    assert problems.default_risk(3).terminal(jnp.asarray(x)) == 80.0
+
+
+def test_default_risk_reference() -> None:
+    """Within it lie the published value and both values it was made from."""
+    problem = problems.default_risk()
+    known = problem.exact(0.0, problem.x0)
+    for printed, allowed in ((57.300, 0.0), (57.294, 2 * 0.003), (57.299, 2 * 0.004)):
+        assert abs(known - printed) + allowed <= reference(problem).error + 1e-12
+
+
+# Different rates.
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_cash_earns_the_lending_rate(dim: int) -> None:
+    problem = problems.different_rates(dim)
+    u = lambda t, x: 7 * jnp.exp(-0.04 * (0.5 - t)) + 0 * jnp.sum(x)
+    t, x = (jnp.asarray(a[0]) for a in points(problem))
+    np.testing.assert_allclose(jax.grad(u)(t, x) + generator(problem, u, t, x), 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_shares_may_be_held(dim: int) -> None:
+    """u = x_1, a share itself: invested is what it is worth, nothing lent and nothing borrowed."""
+    problem = problems.different_rates(dim)
+    u = lambda t, x: x[0] + 0 * t
+    t, x = (jnp.asarray(a[0]) for a in points(problem))
+    np.testing.assert_allclose(jax.grad(u)(t, x) + generator(problem, u, t, x), 0, atol=1e-12)
+
+
+def test_different_rates_formulas() -> None:
+    x, z = np.array([90.0, 130.0, 80.0]), np.array([5.0, -2.0, 4.0])
+    for u in (10.0, 34.0, 36.0, 60.0):
+        invested = z.sum() / 0.2
+        expected = (
+            -0.04 * u - (0.06 - 0.04) / 0.2 * z.sum() + (0.06 - 0.04) * max(0.0, invested - u)
+        )
+        np.testing.assert_allclose(
+            value(problems.different_rates(3), 0.3, x, u, z), expected, rtol=1e-13
+        )
+    for best, payoff in ((110.0, 0.0), (130.0, 10.0), (150.0, 30.0), (160.0, 20.0), (200.0, -20.0)):
+        assert problems.different_rates(3).terminal(jnp.array([90.0, best, 80.0])) == payoff
+    for price, payoff in ((90.0, 0.0), (100.0, 0.0), (112.0, 12.0)):
+        assert problems.different_rates(1).terminal(jnp.array([price])) == payoff
+
+
+@pytest.mark.parametrize("build", [problems.default_risk, problems.different_rates])
+def test_known_at_one_point_only(build: Any) -> None:
+    problem = build()
+    x = np.full((4, 100), 100.0)
+    x[2, 7] = 101.0
+    known = problem.exact(np.array([0.0, 0.1, 0.0, problem.horizon]), x)
+    assert np.isnan(known).tolist() == [False, True, True, True]
+    assert known[0] == problem.exact(0.0, problem.x0)
+    assert build(3).reference is None
+    assert problems.different_rates(1).reference is not None
+
+
+# Black-Scholes.
+
+
+def test_states_that_published_values_speak_of() -> None:
+    np.testing.assert_array_equal(
+        problems.black_scholes_barenblatt(5).x0, [1.0, 0.5, 1.0, 0.5, 1.0]
+    )
+    for build in (problems.default_risk, problems.different_rates, problems.black_scholes_basket):
+        np.testing.assert_array_equal(build(3).x0, [100.0, 100.0, 100.0])
+    np.testing.assert_array_equal(problems.heston().x0, [100.0, 0.04])
+
+
+def test_prices_that_are_not_positive_are_worth_nothing() -> None:
+    """Geometric Brownian motion stays at 0, and negative: g of such a point is its price."""
+    one, three = problems.different_rates(1), problems.black_scholes_basket(3)
+    for x in (0.0, -5.0):
+        assert one.exact(0.1, [x]) == one.terminal(jnp.array([x])) == 0
+        assert (
+            three.exact(0.1, [200.0, x, 300.0]) == three.terminal(jnp.array([200.0, x, 300.0])) == 0
+        )
+        assert jnp.all(jax.grad(three.terminal)(jnp.array([200.0, x, 300.0])) == 0)
+
+
+def test_call_without_noise() -> None:
+    np.testing.assert_array_equal(
+        call(np.array([90.0, 110.0, 110.0]), 100.0, np.zeros(3)), [0.0, 10.0, 10.0]
+    )
+
+
+def test_basket_covariance() -> None:
+    x = jnp.array([80.0, 100.0, 120.0])
+    for rho in (-0.4, 0.0, 0.3, 0.9):
+        problem = problems.black_scholes_basket(3, rho, volatility=0.25)
+        sigma = matrix(problem, jnp.asarray(0.1), x)
+        expected = 0.25**2 * np.outer(x, x) * np.where(np.eye(3) == 1, 1.0, rho)
+        np.testing.assert_allclose(sigma @ sigma.T, expected, rtol=1e-12, atol=1e-12)
+    assert problems.black_scholes_basket(3, 0.0).dynamics.volatility.ndim == 0
+
+
+# Heston. The reference has two sides: that it solves the equation of the problem is in test_problems.py; here, what it is.
+
+OTHER = HestonCall(0.5, 0.09, 0.6, 0.7, 0.05, 0.0, 2.0, 110.0)
+
+
+def heston_call(problem: Problem) -> HestonCall:
+    found = reference(problem).value
+    assert isinstance(found, HestonCall)
+    return found
+
+
+def gil_pelaez(model: HestonCall, tau: float, s: float, v: float) -> float:
+    """S e^(-q tau) P1 - K e^(-r tau) P2: another integral, on the real axis, by Gauss-Legendre, of a characteristic function
+    that is not a formula but the solution of its Riccati equations by Runge-Kutta."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    top = 150.0
+    w = np.concatenate([top * (nodes + 1) / 2, top * (nodes + 1) / 2 - 1j])
+    kappa, theta, xi, rho = (
+        model.reversion,
+        model.mean_variance,
+        model.vol_of_variance,
+        model.correlation,
+    )
+
+    def slope(_: float, y: NDArray[Any]) -> NDArray[Any]:
+        d = y[: w.size]
+        of_variance = -0.5 * w * (w + 1j) + (1j * rho * xi * w - kappa) * d + 0.5 * xi**2 * d * d
+        return np.concatenate([of_variance, kappa * theta * d])
+
+    solved = solve_ivp(
+        slope, (0.0, tau), np.zeros(2 * w.size, complex), "DOP853", rtol=1e-11, atol=1e-12
+    ).y[:, -1]
+    phi = np.exp(v * solved[: w.size] + solved[w.size :])
+    k = math.log(s / model.strike) + (model.rate - model.dividend) * tau
+    real = np.real(w[: nodes.size])
+    probability = lambda phi: (
+        0.5 + top / 2 / np.pi * weights @ np.real(np.exp(1j * real * k) * phi / (1j * real))
+    )
+    p2, p1 = probability(phi[: nodes.size]), probability(phi[nodes.size :])
+    return (
+        s * math.exp(-model.dividend * tau) * p1 - model.strike * math.exp(-model.rate * tau) * p2
+    )
+
+
+@pytest.mark.parametrize(
+    ("tau", "s", "v"),
+    [
+        (1.0, 100.0, 0.04),
+        (0.6, 130.0, 0.2),
+        (0.8, 70.0, 0.1),
+        (0.35, 104.0, 0.5),
+        (0.9, 95.0, 0.01),
+    ],
+)
+def test_heston_by_another_integral(tau: float, s: float, v: float) -> None:
+    model = heston_call(problems.heston())
+    computed = model(np.full(1, 1.0 - tau), np.array([[s, v]]))[0]
+    assert abs(computed - gil_pelaez(model, tau, s, v)) < 1e-8
+
+
+def test_heston_with_the_noise_of_variance_positively_correlated() -> None:
+    for tau, s, v in ((2.0, 110.0, 0.2), (1.1, 180.0, 0.3), (1.5, 60.0, 0.1)):
+        computed = OTHER(np.full(1, 2.0 - tau), np.array([[s, v]]))[0]
+        assert abs(computed - gil_pelaez(OTHER, tau, s, v)) < 1e-8
+
+
+def test_published_heston() -> None:
+    problem = problems.heston()
+    assert abs(problem.exact(0.0, problem.x0) - 16.070154917028834) < 1e-12
+    assert_printed(delta(heston_call(problem), np.zeros(1), problem.x0[None])[0], "0.59947133")
+
+
+def wide_points(model: HestonCall, count: int = 300) -> tuple[Any, Any]:
+    """Prices 0.1 to 10 times the strike, variances 0 to 2, times to go down to a millionth."""
+    rng = np.random.default_rng(0)
+    tau = model.horizon * 10 ** rng.uniform(-6, 0, count)
+    v = 10 ** rng.uniform(-6, 0.3, count)
+    v[::20] = 0.0
+    return model.horizon - tau, np.stack([model.strike * 10 ** rng.uniform(-1, 1, count), v], 1)
+
+
+MODELS = [
+    heston_call(problems.heston()),
+    OTHER,
+    HestonCall(9.3, 0.57, 3.7, -0.67, 0.065, 0.01, 8.0, 100.0),  # much noise for long
+    HestonCall(0.2, 0.01, 0.002, -0.9, 0.0, 0.03, 1.0, 100.0),  # next to none
+    HestonCall(2.0, 0.1, 1.0, 0.98, 0.02, 0.0, 0.5, 100.0),  # next to singular
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["default", "other", "noisy", "quiet", "singular"])
+def test_heston_on_another_ray_in_smaller_steps(
+    model: HestonCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t, x = wide_points(model)
+    slope, price = delta(model, t, x), model(t, x)
+    angle = 0.6 * model.angle
+    monkeypatch.setattr(_heston_price, "_STEP", 0.08)
+    monkeypatch.setattr(HestonCall, "angle", angle)
+    _heston_price._rule.cache_clear()
+    error = np.abs(price - model(t, x)) / (x[:, 0] + model.strike)
+    steeper = np.abs(slope - delta(model, t, x))
+    monkeypatch.undo()
+    _heston_price._rule.cache_clear()
+    assert error.max() < _heston_price.ACCURACY
+    assert steeper.max() < 1e-10
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["default", "other", "noisy", "quiet", "singular"])
+def test_heston_stays_within_its_bounds(model: HestonCall) -> None:
+    t, x = wide_points(model)
+    tau, s = model.horizon - t, x[:, 0]
+    present = s * np.exp(-model.dividend * tau)
+    slack = _heston_price.ACCURACY * (s + model.strike)
+    price = model(t, x)
+    assert np.all(
+        price >= np.maximum(present - model.strike * np.exp(-model.rate * tau), 0) - slack
+    )
+    assert np.all(price <= present + slack)
+    assert np.all(price >= 0)
+    assert np.all(
+        np.abs(delta(model, t, x) - 0.5)
+        <= 0.5 * max(1, math.exp(-model.dividend * model.horizon)) + 1e-10
+    )
+
+
+def test_heston_without_noise_of_variance_is_black_scholes() -> None:
+    """By how far xi moves the price: O(xi) through rho, O(xi^2) without."""
+    for xi, rho, off in ((1e-4, 0.0, 1e-7), (1e-4, 0.5, 1e-3), (1e-8, 0.5, 1e-7)):
+        model = HestonCall(2.0, 0.09, xi, rho, 0.03, 0.01, 1.0, 100.0)
+        s, tau = np.array([70.0, 95.0, 100.0, 130.0]), np.array([1.0, 0.5, 0.01, 0.7])
+        expected = np.exp(-0.03 * tau) * call(s * np.exp(0.02 * tau), 100.0, 0.3 * np.sqrt(tau))
+        np.testing.assert_allclose(
+            model(1.0 - tau, np.stack([s, np.full(4, 0.09)], 1)), expected, rtol=0, atol=off
+        )
+
+
+def test_heston_close_to_the_end() -> None:
+    model = heston_call(problems.heston())
+    tau = np.array([1e-3, 1e-5, 1e-7, 1e-9])
+    at_the_money = model(1.0 - tau, np.tile([100.0, 0.04], (4, 1)))
+    # S sqrt(v tau/(2 pi)), relatively off by O(sqrt tau).
+    np.testing.assert_allclose(
+        at_the_money / (100 * np.sqrt(0.04 * tau / (2 * np.pi))), 1.0, atol=0.02
+    )
+    np.testing.assert_allclose(
+        at_the_money[3] / (100 * np.sqrt(0.04e-9 / (2 * np.pi))), 1.0, atol=1e-4
+    )
+    off = model(np.full(2, 1.0 - 1e-7), np.array([[90.0, 0.04], [110.0, 0.04]]))
+    np.testing.assert_allclose(
+        off, [0.0, 110 * math.exp(-2e-9) - 100 * math.exp(-1e-9)], rtol=0, atol=1e-10
+    )
+    ended = np.array([[90.0, 0.04], [100.0, 0.0], [123.0, 3.0]])
+    np.testing.assert_array_equal(model(np.ones(3), ended), [0.0, 0.0, 23.0])
+    np.testing.assert_array_equal(delta(model, np.ones(3), ended), [0.0, 0.5, 1.0])
+
+
+def test_heston_delta_is_the_slope() -> None:
+    model = heston_call(problems.heston())
+    t, x = points(problems.heston(), 8)
+    slope, _ = derivatives(lambda h: model(t, x + h * np.array([1.0, 0.0])), 0.3)
+    np.testing.assert_allclose(delta(model, t, x), slope, rtol=0, atol=1e-9)
+
+
+def test_heston_outside_its_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = heston_call(problems.heston())
+    x = np.array(
+        [[100.0, -0.01], [-1.0, 0.04], [0.0, 0.04], [100.0, 0.0], [100.0, 0.04], [np.nan, 0.04]]
+    )
+    price = model(np.zeros(6), x)
+    assert np.isnan(price).tolist() == [True, True, False, False, False, True]
+    assert price[2] == 0
+    assert 0 < price[3] < price[4]
+    monkeypatch.setattr(_heston_price, "_BLOCK", 2 * _heston_price._rule(model.angle)[0].size)
+    np.testing.assert_allclose(model(np.zeros(6), x), price, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("variance", [-0.3, -1e-12, 0.0, 1e-6, 0.04])
+def test_heston_coefficients(variance: float, dtype: Any) -> None:
+    problem = problems.heston(correlation=-0.6, vol_of_variance=0.8)
+    t, x = jnp.zeros((), dtype), jnp.array([90.0, variance], dtype)
+    v = max(variance, 0.0)
+    sigma = problem.diffusion(t, x)
+    covariance = v * np.array([[90.0**2, -0.6 * 0.8 * 90], [-0.6 * 0.8 * 90, 0.8**2]])
+    np.testing.assert_allclose(
+        sigma @ sigma.T, covariance, rtol=1e-5 if dtype == jnp.float32 else 1e-12
+    )
+    assert sigma[0, 1] == 0
+    np.testing.assert_allclose(problem.drift(t, x), [-0.9, 4 * (0.25 - v)], rtol=1e-6)
+    for function in (problem.drift, problem.diffusion):
+        assert jnp.all(jnp.isfinite(jax.jacrev(jax.jacfwd(function, 1), 1)(t, x)))
+
+
+# The command line.
+
+
+def test_command_line_refuses_a_dimension_that_is_fixed() -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        cli._problem("heston", 3, [])
+    assert_one_sentence(str(refusal.value), "dim", "got 3")
+    assert "heston" in str(refusal.value)
+    np.testing.assert_array_equal(
+        cli._problem("heston", None, ["spot=90", "variance=0.1"]).x0, [90.0, 0.1]
+    )
+    assert cli._problem("black_scholes_basket", 3, ["correlation=0"]).dim == 3

@@ -1,0 +1,367 @@
+"""PINNs: what is built in, their residual while they are trained, and runs that stop, go on and end alike."""
+
+import os
+import signal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import scasml
+from scasml import problems, surrogates
+from scasml._equations.defect import Defect
+from scasml._equations.domain import Ball, Box, Queries
+from scasml._equations.generator import Generator
+from scasml._support.errors import ScasmlError
+from scasml.surrogates._pinn import PAPER, Layer, _settings, _start
+from scasml.surrogates.adam import CHUNK, WINDOW, Schedule, train
+from scasml.surrogates.callables import Function
+from scasml.surrogates.collocation import boundary, collocation_points, domain_of
+from scasml.surrogates.terminal import Base, built_in, directions
+
+SMALL = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
+
+
+def settings(problem, preset="default", terminal="auto"):
+    return _settings(problem, preset, terminal, None, None, None, None, None)
+
+
+def perturbed(model, seed=0):
+    """The same network with other weights, so that nothing is zero."""
+    leaves, tree = jax.tree.flatten(model.layers)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    moved = [a + 0.3 * jax.random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)]
+    return eqx.tree_at(lambda m: m.layers, model, jax.tree.unflatten(tree, moved))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """HJB in 12 dimensions, through 8 units: its residual is taken along 8 directions."""
+    return surrogates.pinn(problems.hjb(12), **SMALL)
+
+
+class TestResidual:
+    t, x = jnp.asarray(0.3), jnp.asarray(np.random.default_rng(0).normal(size=12), jnp.float32)
+
+    @pytest.mark.parametrize("hutchinson", [None, scasml.Hutchinson(12)])
+    def test_offset_and_first_layer(self, small, hutchinson):
+        """Against the same network as a plain function, which has neither."""
+        model = perturbed(small)
+        both = (
+            Generator(model.problem, model, hutchinson),
+            Generator(model.problem, Function(model, "t, x")),
+        )
+        got, want = jax.jit(
+            lambda t, x: [generator(t, x, jax.random.key(0)) for generator in both]
+        )(self.t, self.x)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+
+    @pytest.mark.parametrize("part", [1, 2])
+    def test_derivative_in_the_weights(self, small, part):
+        """While W is trained its directions are held in part: the derivative must be that of the plain function all the same."""
+        model = perturbed(small)
+        weigh = jnp.asarray(np.random.default_rng(1).normal(size=12), jnp.float32)
+
+        def value(layers, plain):
+            changed = eqx.tree_at(lambda m: m.layers, model, layers)
+            generator = Generator(model.problem, Function(changed, "t, x") if plain else changed)
+            out = generator(self.t, self.x, jax.random.key(0))[part]
+            return out @ weigh if part == 1 else out
+
+        got, want = (
+            jax.jit(jax.grad(lambda l, p=p: value(l, p)))(model.layers) for p in (False, True)
+        )
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.max(np.abs(b)))
+
+
+class TestTerminal:
+    def test_the_base_is_g_at_the_horizon(self, small):
+        x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)), jnp.float32)
+        base = Base(small.problem, small.draws)
+        end = jnp.asarray(small.problem.horizon)
+        np.testing.assert_allclose(
+            jax.vmap(lambda x: base(end, x))(x), jax.vmap(small.problem.terminal)(x), rtol=3e-7
+        )
+
+    def test_the_base_is_closer_than_g(self):
+        """HJB in 100 dimensions, in the ball of its domain at time 0."""
+        problem = problems.hjb(100)
+        x = np.asarray(
+            jax.vmap(lambda key: problem.domain.draw(key, 100, 1.0)[1])(
+                jax.random.split(jax.random.key(0), 50)
+            )
+        )
+        base = Base(problem, directions(100, 4, 0))
+        exact = problem.exact(np.zeros(50), x)
+        off = lambda u: np.linalg.norm(np.asarray(u) - exact) / np.linalg.norm(exact)
+        assert off(jax.vmap(problem.terminal)(x)) > 0.9
+        assert off(jax.jit(jax.vmap(lambda x: base(jnp.zeros(()), x)))(x)) < 0.04
+
+    @pytest.mark.parametrize(
+        ("problem", "count"),
+        [
+            (problems.hjb(100), 4),
+            (problems.burgers(20, problems.BURGERS_PAPER), 0),
+            (problems.black_scholes_basket(3), None),
+        ],
+    )
+    def test_the_residual_tells_which_to_build_in(self, problem, count):
+        draws = built_in(problem, domain_of(problem), 0)
+        assert (None if draws is None else len(draws)) == count
+
+    def test_the_terminal_defect_is_zero(self, small):
+        x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)), jnp.float32)
+        defect = Defect(small.problem, perturbed(small))
+        np.testing.assert_allclose(jax.vmap(defect.terminal)(x), np.zeros(20), atol=1e-6)
+
+    def test_its_residual_is_smooth_to_the_end(self, small):
+        """A time that float32 rounds to T is drawn once in a million: its residual is that from just before."""
+        generator = Generator(small.problem, small)
+        x = 0.1 * jnp.ones(12)
+        before = (
+            np.float32(1 - 1e-4),
+            np.float32(1 - 1e-5),
+            np.nextafter(np.float32(1), np.float32(0)),
+            np.float32(1),
+        )
+        moved = jax.jit(jax.vmap(lambda t: generator(t, x, jax.random.key(0))[2]))(
+            jnp.asarray(before)
+        )
+        laplacian = 2 * 12 / (1 + 0.12)
+        assert np.ptp(moved) < 0.02 * laplacian
+
+    @pytest.mark.parametrize(("dim", "count"), [(5, 4), (3, 4), (1, 4)])
+    def test_directions(self, dim, count):
+        xi = directions(dim, count, 0).astype(float)
+        np.testing.assert_allclose(xi @ xi.T, dim * np.eye(min(dim, count)), atol=1e-5)
+
+    def test_a_kink_is_learned_and_not_built_in(self):
+        assert not settings(problems.black_scholes_basket(3)).hard
+        with pytest.raises(ScasmlError, match='terminal="hard" needs a smooth g'):
+            surrogates.pinn(problems.black_scholes_basket(3), terminal="hard", **SMALL)
+
+    def test_soft(self):
+        got = settings(problems.hjb(3), terminal="soft")
+        assert (got.hard, got.terminal) == (False, got.interior)
+        assert settings(problems.hjb(3)).terminal == 0
+
+
+class TestCollocation:
+    @pytest.mark.parametrize(
+        "domain", [Box(-0.5, 0.5), Ball(0.7), Queries(np.zeros(1), np.full((1, 4), 0.2))]
+    )
+    def test_inside_and_along_paths(self, domain):
+        """Half in the domain, half of the spread that paths have: var = E sigma^2 (r - s), 6 standard errors."""
+        problem = problems.hjb(4)
+        t, x = (
+            np.asarray(a) for a in collocation_points(problem, domain, jax.random.key(0), 4000, 0.5)
+        )
+        assert np.all((t >= 0) & (t <= problem.horizon))
+        outside, inside = x[:2000], x[2000:]
+        if isinstance(domain, Box):
+            assert np.all(np.abs(inside) <= 0.5)
+        elif isinstance(domain, Ball):
+            assert np.all(np.linalg.norm(inside, axis=1) <= 0.7001)
+        else:
+            assert np.all(inside == np.float32(0.2))
+        mean_duration = 0.5 if isinstance(domain, Queries) else 0.25
+        grown = np.mean(outside**2) - np.mean(inside**2)
+        spread = 6 * np.std(outside**2) / np.sqrt(2000)
+        assert abs(grown - 2 * mean_duration) < spread
+
+    def test_boundary(self):
+        problem = problems.burgers(3)
+        t, x = boundary(problem, problem.domain, 200, 0)
+        assert t.shape == (200,)
+        assert np.all(np.isclose(np.abs(x), 0.5).any(1))
+        assert len(np.unique(np.argmax(np.abs(x) == 0.5, axis=1))) == 3
+        assert len(boundary(problem, Ball(1.0), 200, 0)[0]) == 0
+
+
+class TestRun:
+    @pytest.mark.slow
+    def test_the_residual_falls(self):
+        model = surrogates.pinn(problems.burgers(3), steps=300, interior=64, width=16, depth=2)
+        residuals = model.record["residuals"]
+        assert residuals[-1] < 0.3 * residuals[0]
+        assert "burgers 3d" in repr(model)
+
+    def test_same_seed_same_bits(self, small, tmp_path):
+        """With a checkpoint or without; and a checkpoint of another run is refused."""
+        path = tmp_path / "run.safetensors"
+        again = surrogates.pinn(small.problem, checkpoint=path, **SMALL)
+        for name, array in small.arrays().items():
+            np.testing.assert_array_equal(again.arrays()[name], array)
+        for change in ({"seed": 1}, {"rate": 1e-3}, {"domain": Box(0.0, 1.0)}):
+            with pytest.raises(ScasmlError, match="is of another run"):
+                surrogates.pinn(small.problem, checkpoint=path, **{**SMALL, **change})
+
+    def test_another_seed_starts_elsewhere(self, small):
+        one, other = (
+            _start(small.problem, settings(small.problem), Ball(1.0), seed) for seed in (0, 1)
+        )
+        assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
+        assert not np.array_equal(one.draws, other.draws)
+
+    @pytest.mark.usefixtures("pythons_handler")
+    @pytest.mark.parametrize(("decay", "after"), [(False, 2), (True, 2), (True, 5)])
+    def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path, decay, after):
+        """Ctrl-C after the second chunk of six, or the fifth, when the rate is going down already."""
+        loss = lambda p, key: (jnp.sum((p - jax.random.normal(key, (3,))) ** 2), jnp.sum(p**2) + 1)
+        schedule = Schedule(6 * CHUNK, 1e-2, (0.9, 0.99), decay)
+        run = lambda path, report=False: train(
+            jnp.ones(3), loss, schedule, 5, path, {"of": 1}, report
+        )
+        whole = run(None)
+        path = tmp_path / "run.safetensors"
+        stop = lambda now: (
+            os.kill(os.getpid(), signal.SIGINT) if now.step == after * CHUNK else None
+        )
+        first = run(path, stop)
+        assert first.stopped == "interrupted"
+        assert first.step < whole.step
+        second = run(path)
+        assert (second.step, second.losses, second.residuals) == (
+            whole.step,
+            whole.losses,
+            whole.residuals,
+        )
+        assert second.stopped == whole.stopped
+        for a, b in zip(
+            jax.tree.leaves(second.moments), jax.tree.leaves(whole.moments), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(second.parameters, whole.parameters)
+        assert not np.array_equal(first.parameters, whole.parameters)
+        third = run(path)  # nothing is left to do
+        np.testing.assert_array_equal(third.parameters, whole.parameters)
+
+    def test_it_stops_when_the_residual_stops_falling(self):
+        """From then on the rate goes to 0, over as many steps again as are 4 to 6."""
+        loss = lambda p, key: (jnp.sum(p**2), jnp.ones(()))
+        run = train(
+            jnp.ones(3), loss, Schedule(10_000, 1e-2, (0.9, 0.99), True), 0, None, {}, False
+        )
+        assert run.stopped == "the residual stopped falling"
+        assert run.turn == 2 * WINDOW * CHUNK
+        assert run.step == run.end == pytest.approx(run.turn / 0.6, abs=CHUNK)
+        assert run.rates(Schedule(10_000, 1e-2, (0.9, 0.99), True)).max() == 0
+
+    def test_a_residual_that_falls_is_not_stopped(self):
+        loss = lambda p, key: (jnp.sum(p), jnp.exp(jnp.sum(p) / 50))
+        schedule = Schedule(40 * CHUNK, 1.0, (0.9, 0.99), True)
+        run = train(jnp.ones(1), loss, schedule, 0, None, {}, False)
+        assert (run.step, run.stopped) == (40 * CHUNK, "")
+
+    def test_time(self):
+        loss = lambda p, key: (jnp.sum(p), jnp.exp(jnp.sum(p) / 500))
+        run = train(
+            jnp.ones(1), loss, Schedule(10**7, 0.1, (0.9, 0.99), True, 0.5), 0, None, {}, False
+        )
+        assert run.stopped == "time"
+        assert run.step < 10**7
+
+    def test_a_loss_that_is_not_finite_ends_it(self):
+        loss = lambda p, key: (jnp.sum(p) * jnp.nan, jnp.ones(()))
+        run = train(jnp.ones(1), loss, Schedule(1000, 1e-3, (0.9, 0.99), True), 0, None, {}, False)
+        assert (run.step, run.stopped) == (CHUNK, "the loss is not finite")
+
+
+class TestPaper:
+    """Sections 5.1 to 5.4 of the paper, read again."""
+
+    @pytest.mark.parametrize(
+        ("name", "steps", "interior", "boundary", "terminal", "rate", "hutchinson"),
+        [
+            ("convection_diffusion", 10_000, 2500, 100, 160, 7e-4, 0),
+            ("burgers", 10_000, 2500, 100, 160, 7e-4, 0),
+            ("lqg", 2500, 100, 0, 1000, 1e-3, 0.25),
+            ("diffusion_reaction", 2500, 1000, 0, 1000, 1e-3, 0),
+        ],
+    )
+    def test_settings(self, name, steps, interior, boundary, terminal, rate, hutchinson):
+        got = PAPER[name]
+        assert (got.steps, got.interior, got.boundary, got.terminal) == (
+            steps,
+            interior,
+            boundary,
+            terminal,
+        )
+        assert (got.rate, got.betas, got.hutchinson) == (rate, (0.9, 0.99), hutchinson)
+        assert (got.width, got.depth, got.hard, got.along_paths, got.decay) == (
+            50,
+            5,
+            False,
+            0,
+            False,
+        )
+
+    @pytest.mark.parametrize("name", ["burgers", "lqg"])
+    @pytest.mark.slow
+    def test_it_runs(self, name):
+        model = surrogates.pinn(getattr(problems, name)(4), preset="paper", steps=50, interior=8)
+        assert [layer.weight.shape for layer in model.layers] == [(50, 5), *[(50, 50)] * 4, (1, 50)]
+        assert np.isfinite(model.record["loss"])
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"preset": "best"}, "preset must be one of default, paper, got 'best'"),
+            ({"preset": 3}, "preset must be one of"),
+            ({"terminal": "firm"}, "terminal must be one of auto, hard, soft, got 'firm'"),
+            ({"steps": 0}, "steps must be at least 1, got 0"),
+            ({"steps": 10.5}, "steps must be a whole number, got 10.5"),
+            ({"interior": -1}, "interior must be at least 1"),
+            ({"width": "wide"}, "width must be a whole number"),
+            ({"depth": True}, "depth must be a whole number"),
+            ({"rate": 0}, "rate must be positive, got 0"),
+            ({"rate": float("nan")}, "rate must be finite"),
+            ({"seconds": -1}, "seconds must be positive, got -1"),
+            ({"domain": 0}, "domain must be a scasml.Box or a scasml.Ball, got 0"),
+            ({"domain": 3}, "domain must be a scasml.Box or a scasml.Ball, got 3"),
+            ({"domain": Box((0.0, 0.0), (1.0, 1.0))}, "domain must have 1 or 3 bounds, got 2"),
+            ({"seed": -1}, "seed must be at least 0"),
+        ],
+    )
+    def test_one_sentence(self, change, words):
+        with pytest.raises(ScasmlError) as caught:
+            surrogates.pinn(problems.hjb(3), **change)
+        assert words in str(caught.value)
+        assert str(caught.value).count("\n") == 0
+
+    def test_no_problem(self):
+        with pytest.raises(ScasmlError, match=r"problem must be a scasml.Problem, got 'hjb'"):
+            surrogates.pinn("hjb")
+
+    def test_no_preset_for_it(self):
+        with pytest.raises(ScasmlError, match='preset "paper" is for'):
+            surrogates.pinn(problems.hjb(3), preset="paper")
+
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            (lambda: Box(1.0, 0.0), "high must be above low"),
+            (lambda: Box("a", 0.0), "low must be a number, got 'a'"),
+            (lambda: Box(0.0, np.inf), "high must be finite"),
+            (lambda: Ball(0.0), "radius must be one positive number"),
+            (lambda: Ball((1.0, 2.0)), "radius must be one positive number"),
+            (
+                lambda: scasml.Problem(dim=2, horizon=1.0, terminal=jnp.sum, domain="box"),
+                "domain must be",
+            ),
+        ],
+    )
+    def test_domains(self, make, words):
+        with pytest.raises(ScasmlError, match=words):
+            make()
+
+
+def test_layer():
+    layer = Layer(jnp.array([[1.0, 2.0]]), jnp.array([3.0]))
+    np.testing.assert_array_equal(layer(jnp.array([4.0, 5.0])), [17.0])
