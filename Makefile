@@ -22,6 +22,7 @@ bench: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mdformat --check README.md CHANGELOG.md docs
 	$(BIN)/pyright
 
 clean:

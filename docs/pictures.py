@@ -1,4 +1,4 @@
-"""Makes the pictures of the README and the docs: python docs/pictures.py."""
+"""Draw the pictures of README.md and docs/elastic.md: `python docs/pictures.py`."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import scasml
 
 
 def main() -> None:
+    """Correct a perturbed solution of Burgers' equation, and write both pictures."""
     matplotlib.use("Agg")
     problem = scasml.problems.burgers(dim=20)
 
@@ -24,8 +25,7 @@ def main() -> None:
     ax.set_title("Burgers, d = 20: a spoiled surrogate, corrected with 16 replicates")
     images = Path(__file__).parent / "images"
     ax.figure.savefig(images / "correct.png", dpi=110)
-    for last in scasml.refine(problem, spoiled, t, x, replicates=256):
-        answer = last
+    *_, answer = scasml.refine(problem, spoiled, t, x, replicates=256)
     ax = answer.plot_convergence()
     ax.set_title("The same, refined up to 256 replicates")
     ax.figure.savefig(images / "convergence.png", dpi=110)

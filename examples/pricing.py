@@ -1,6 +1,7 @@
-"""A quant's example: a call on 100 correlated stocks where cash is lent at 4 % and borrowed at 6 %.
+"""A call on 100 correlated stocks, with cash lent at 4 % and borrowed at 6 %.
 
-The desk's formula knows one rate, the 4 %. Price, deltas and intervals at one state, with a picture:
+The surrogate is the formula of a trading desk, which knows the rate of 4 % only. The program prints
+prices, intervals and deltas at seven states, and draws a picture if a file is given:
 
     python examples/pricing.py [picture.png]
 """
@@ -17,16 +18,14 @@ import scasml
 
 ASSETS, STRIKE, MATURITY = 100, 100.0, 1.0
 LEND, BORROW = 0.04, 0.06
-VOLATILITY = 0.25 * np.linalg.cholesky(
-    0.6 * np.eye(ASSETS) + 0.4
-)  # 25 % a year each, correlation 0.4
-INVESTED = np.linalg.solve(
-    VOLATILITY, np.ones(ASSETS)
-)  # INVESTED @ z is the money in stocks, sum of x_i d_i u
+# Each stock has a volatility of 25 % a year, and any two have a correlation of 0.4.
+VOLATILITY = 0.25 * np.linalg.cholesky(0.6 * np.eye(ASSETS) + 0.4)
+# INVESTED @ z is the money in stocks, which is the sum of x_i d_i u.
+INVESTED = np.linalg.solve(VOLATILITY, np.ones(ASSETS))
 
 
 def rates(t: Any, x: Any, u: Any, z: Any) -> Any:
-    """The hedge earns 6 %; what is not in stocks is lent at 4 %, what is missing borrowed at 6 %."""
+    """Return F. The paths grow at 6 %. Cash is lent at 4 %, and missing cash is borrowed at 6 %."""
     stocks = jnp.asarray(INVESTED, x.dtype) @ z
     return -LEND * u - (BORROW - LEND) * stocks + (BORROW - LEND) * jnp.maximum(stocks - u, 0.0)
 
@@ -36,17 +35,18 @@ def geometric_mean(x: Any) -> Any:
 
 
 def formula(rate: float, t: Any, x: Any) -> Any:
-    """Black-Scholes for the geometric mean, with one rate."""
-    left = jnp.maximum(MATURITY - t, 1e-6)
-    spread = np.linalg.norm(VOLATILITY.sum(0)) / ASSETS * jnp.sqrt(left)
+    """Return the Black-Scholes price of a call on the geometric mean, with one rate."""
+    tau = jnp.maximum(MATURITY - t, 1e-6)
+    deviation = np.linalg.norm(VOLATILITY.sum(0)) / ASSETS * jnp.sqrt(tau)
     forward = geometric_mean(x) * jnp.exp(
-        (rate - 0.5 * np.mean(np.sum(VOLATILITY**2, 1))) * left + 0.5 * spread**2
+        (rate - 0.5 * np.mean(np.sum(VOLATILITY**2, 1))) * tau + 0.5 * deviation**2
     )
-    d1 = jnp.log(forward / STRIKE) / spread + 0.5 * spread
-    return jnp.exp(-rate * left) * (forward * norm.cdf(d1) - STRIKE * norm.cdf(d1 - spread))
+    d1 = jnp.log(forward / STRIKE) / deviation + 0.5 * deviation
+    return jnp.exp(-rate * tau) * (forward * norm.cdf(d1) - STRIKE * norm.cdf(d1 - deviation))
 
 
 def desk(t: Any, x: Any) -> Any:
+    """Return the price of the desk, which is the surrogate."""
     return formula(LEND, t, x)
 
 
@@ -60,25 +60,28 @@ PROBLEM = scasml.Problem(
 
 
 def main(picture: str | None = None) -> None:
+    """Correct the price of the desk at seven states and print the answers."""
     spots = np.linspace(90.0, 120.0, 7)
-    x = np.outer(spots, np.linspace(0.9, 1.1, ASSETS))  # no two deltas alike
+    x = np.outer(spots, np.linspace(0.9, 1.1, ASSETS))  # different prices, so different deltas
     answer = scasml.correct(PROBLEM, desk, 0.0, x, replicates=32)
-    # A long call always borrows, so one rate is right after all, and it is the other one.
+    # The hedge of a long call always borrows, so the exact price is the formula at 6 %.
     exact, delta = jax.vmap(jax.value_and_grad(lambda state: formula(BORROW, 0.0, state)))(
         jnp.asarray(x)
     )
     for i, spot in enumerate(spots):
         lower, upper = (side[i] for side in answer.interval(0.95))
         print(
-            f"spot {spot:5.1f}: price {answer.value[i]:.4f}, 95 % [{lower:.4f}, {upper:.4f}], of which bias {answer.bias[i]:.0e}; "
-            f"desk {answer.surrogate_value[i]:.4f}, exact {exact[i]:.4f}; delta of the first stock "
-            f"{answer.gradient[i, 0]:.6f} +- {1.96 * answer.gradient_stderr[i, 0]:.6f}, exact {delta[i, 0]:.6f}"
+            f"spot {spot:5.1f}: price {answer.value[i]:.4f}, 95 % [{lower:.4f}, {upper:.4f}], "
+            f"of which bias {answer.bias[i]:.0e}; desk {answer.surrogate_value[i]:.4f}, "
+            f"exact {exact[i]:.4f}; delta of the first stock {answer.gradient[i, 0]:.6f} "
+            f"+- {1.96 * answer.gradient_stderr[i, 0]:.6f}, exact {delta[i, 0]:.6f}"
         )
     if picture is not None:
         draw(picture, spots, answer, exact, delta)
 
 
 def draw(picture: str, spots: Any, answer: Any, exact: Any, delta: Any) -> None:
+    """Draw the errors of the prices, and the deltas at the middle spot."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,7 @@
-"""A small problem, a surrogate, a method and a few points: what the tests of `correct`, of its answer and of the engine share, so that one program serves
-nearly all of them."""
+"""A small problem, a surrogate, a method and points for the tests of `correct` and of its answer.
+
+The test files share them, so that one compiled program serves nearly all of their tests.
+"""
 
 import functools
 
@@ -18,7 +20,10 @@ NUMBERS = ("value", "stderr", "correction", "bias", "gradient", "gradient_stderr
 
 
 def correct(t=T, x=X, surrogate=rough, problem=PROBLEM, **options):
-    """Raw, unless asked: how far a correction is shrunk depends on its company, see test_safety.py."""
+    """Return a raw answer from five replicates, unless the options say otherwise.
+
+    A shrunken answer would depend on the other points of the batch; see test_shrinkage.py.
+    """
     return scasml.correct(
         problem, surrogate, t, x, **{"method": METHOD, "replicates": 5, "safe": False, **options}
     )
@@ -26,11 +31,12 @@ def correct(t=T, x=X, surrogate=rough, problem=PROBLEM, **options):
 
 @functools.cache
 def answer():
+    """Return the answer at all points."""
     return correct()
 
 
 def check_same_bits(one, other, rows=slice(None)):
-    """`other` holds, bit for bit, the answers that `one` holds at `rows`."""
+    """Check that `other` equals, bit for bit, the rows `rows` of `one`."""
     for name in NUMBERS:
         want, got = np.asarray(getattr(one, name))[rows], np.asarray(getattr(other, name))
         assert want.shape == got.shape

@@ -1,7 +1,6 @@
-"""A problem that is easy at some points and hard at others, and the ways of asking it: what the tests of stopping rules share."""
+"""A problem that is easy at some points and hard at others, for the tests of stopping rules."""
 
 import functools
-import importlib
 from typing import Any
 
 import equinox as eqx
@@ -12,20 +11,21 @@ import scasml
 from helpers import manufactured, rough
 from scasml import Picard
 
-CORRECT = importlib.import_module(
-    "scasml._correct"
-)  # the module, which the function of that name hides
 PROBLEM, EXACT = manufactured(uses_z=False)
 METHOD = Picard(2, 2)
-# The horizon is 0.8: the last two are easy. The first has a bias of 0.02.
+# The horizon is 0.8, so the last two points are easy. The first point has a bias of 0.02.
 T = np.array([0.1, 0.4, 0.6, 0.7, 0.78, 0.79], np.float32)
 X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 NUMBERS = ("raw_value", "stderr", "bias", "gradient", "gradient_stderr", "replicates")
+# The point at which the surrogate HOLED is NaN.
 BAD = 2
 
 
 class Patchy(eqx.Module):
-    """`rough`, but NaN at times from `low` to `high`, which are data: one program with and without a hole."""
+    """`rough`, but NaN at times from `low` to `high`.
+
+    The two times are data, so one program serves every choice of them.
+    """
 
     low: Any
     high: Any
@@ -35,6 +35,7 @@ class Patchy(eqx.Module):
 
 
 def patchy(low, high):
+    """Return a surrogate that is NaN from `low` to `high`."""
     return Patchy(jnp.float32(low), jnp.float32(high))
 
 
@@ -42,32 +43,38 @@ WHOLE, HOLED, NOWHERE = patchy(2.0, 1.0), patchy(T[BAD], T[BAD]), patchy(0.0, 1.
 
 
 def correct(t=T, x=X, surrogate=WHOLE, **options):
-    """Raw, unless asked: how far a correction is shrunk depends on its company, see test_safety.py."""
+    """Return a raw answer, unless the options say otherwise.
+
+    A shrunken answer would depend on the other points of the batch; see test_shrinkage.py.
+    """
     return scasml.correct(PROBLEM, surrogate, t, x, **{"method": METHOD, "safe": False, **options})
 
 
 def refine(**options):
+    """Return the iterator of raw answers at all points."""
     return scasml.refine(PROBLEM, WHOLE, T, X, **{"method": METHOD, "safe": False, **options})
 
 
 @functools.cache
 def adaptive():
+    """Return the answer to an absolute tolerance of 0.05."""
     return correct(atol=0.05)
 
 
 @functools.cache
 def compiled():
-    """So that a clock does not see a compiler."""
+    """Compile the program, so that a test with a clock does not measure the compiler."""
     return correct(replicates=2)
 
 
 def half(answer):
+    """Return half of the width of the 95 % interval."""
     low, high = answer.interval(0.95)
     return (high - low) / 2
 
 
 def check_same_bits(one, other, rows=slice(None), names=NUMBERS):
-    """`other` holds, bit for bit, what `one` holds at `rows`."""
+    """Check that `other` equals, bit for bit, the rows `rows` of `one`."""
     for name in names:
         want, got = np.asarray(getattr(one, name))[rows], np.asarray(getattr(other, name))
         assert want.shape == got.shape
@@ -75,4 +82,5 @@ def check_same_bits(one, other, rows=slice(None), names=NUMBERS):
 
 
 def part(answer, rows):
+    """Return the numbers of an answer at some of its points."""
     return {name: getattr(answer, name)[rows] for name in NUMBERS}

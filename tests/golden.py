@@ -1,4 +1,4 @@
-"""Record the answers of many calls bit for bit, and compare them with a later version of the library.
+"""Record the answers of many calls bit for bit, and compare them with a later version.
 
     python tests/golden.py record FILE.npz
     python tests/golden.py compare FILE.npz [case ...]
@@ -7,8 +7,10 @@ The calls cover every method, start, path law, gradient method, dtype and stoppi
 prints each array that differs and exits with 1 if there is any.
 """
 
+import inspect
 import sys
 import time
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -329,7 +331,7 @@ def case_solve_none():
 
 
 def case_train_pinn():
-    return surrogates.pinn(problems.burgers(4), steps=50, width=8, depth=2, interior=32)
+    return surrogates.pinn(problems.burgers(4), width=8, depth=2, interior=32, **_iterations(50))
 
 
 def case_train_gp():
@@ -337,7 +339,13 @@ def case_train_gp():
 
 
 def case_train_tensor_train():
-    return surrogates.tensor_train(problems.allen_cahn(4), steps=2, paths=300)
+    return surrogates.tensor_train(problems.allen_cahn(4), paths=300, **_iterations(2))
+
+
+def _iterations(count):
+    """The keyword was `steps` before."""
+    known = inspect.signature(surrogates.pinn).parameters
+    return {"iterations" if "iterations" in known else "steps": count}
 
 
 CASES = {name[5:]: make for name, make in list(globals().items()) if name.startswith("case_")}
@@ -384,15 +392,7 @@ def main(verb, path, *names):
         if verb == "compare":
             wanted = {key: a for key, a in known.items() if key.startswith(f"{name}/")}
             for key in sorted(arrays.keys() | wanted.keys()):
-                one, other = wanted.get(key), arrays.get(key)
-                if one is None or other is None:
-                    bad.append(f"    {key}: only in the {'new' if one is None else 'old'} version")
-                elif (
-                    one.shape != other.shape
-                    or one.tolist() != other.tolist()
-                    and not _same(one, other)
-                ):
-                    bad.append(f"    {key}:\n      old {_brief(one)}\n      new {_brief(other)}")
+                bad += _difference(key, wanted.get(key), arrays.get(key))
         print(
             f"{'DIFFERS' if bad else 'same' if known else 'done':8} {name:32}"
             f" {time.process_time() - began:6.1f} CPU s",
@@ -406,10 +406,27 @@ def main(verb, path, *names):
     sys.exit(1 if failed else 0)
 
 
+def _difference(key, one, other):
+    if one is None or other is None:
+        return [f"    {key}: only in the {'new' if one is None else 'old'} version"]
+    if one.shape == other.shape and (one.tolist() == other.tolist() or _same(one, other)):
+        return []
+    size = _largest_difference(one, other)
+    return [f"    {key}, {size}:\n      old {_brief(one)}\n      new {_brief(other)}"]
+
+
 def _same(one, other):
     if one.dtype.kind != "f" or other.dtype.kind != "f":
         return False
     return np.array_equal(one, other, equal_nan=True)
+
+
+def _largest_difference(one, other):
+    if one.shape != other.shape or one.dtype.kind != "f" or other.dtype.kind != "f":
+        return "of another kind"
+    with np.errstate(all="ignore"):
+        relative = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
+    return f"by {np.nanmax(relative, initial=0.0):.1e} of its size at most"
 
 
 def _brief(a):
@@ -419,9 +436,6 @@ def _brief(a):
 if __name__ == "__main__":
     if len(sys.argv) < 3 or sys.argv[1] not in ("record", "compare"):
         sys.exit(__doc__)
-    HOME = (
-        "surrogates/pretrained"
-        if eqx and __import__("os").path.isdir("src/scasml/surrogates/pretrained")
-        else "pretrained"
-    )
+    if Path("src/scasml/surrogates/pretrained").is_dir():
+        HOME = "surrogates/pretrained"
     main(*sys.argv[1:])

@@ -1,29 +1,17 @@
-"""`scasml train`, `scasml solve`, and `scasml correct` of a file."""
+"""Tests of `scasml train`, of `scasml solve`, and of `scasml correct` for a file."""
 
 import csv
+import functools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from scasml import _cli as cli
+from bad_input_case import fail_if_reached
+from cli_case import check_refused, run
 from scasml import problems, surrogates
-from scasml.__main__ import main
-from test_bad_input import assert_one_sentence
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "keep_compiled_programs", lambda: None)
-    return tmp_path
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+pytestmark = pytest.mark.usefixtures("no_disk_cache", "here")
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -32,24 +20,11 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A surrogate on disk, its picture, and what was said."""
+def trained(tmp_path_factory, no_disk_cache):
+    """A surrogate on disk, its picture, and what the command printed."""
     folder = tmp_path_factory.mktemp("trained")
     output, picture = folder / "b.safetensors", folder / "loss.png"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "keep_compiled_programs", lambda: None)
-        shown = run(
-            "train",
-            "burgers",
-            "--dim",
-            "2",
-            "--steps",
-            "50",
-            "-o",
-            str(output),
-            "--plot",
-            str(picture),
-        )
+    shown = run(f"train burgers --dim 2 --iterations 50 -o {output} --plot {picture}")
     return output, picture, shown
 
 
@@ -65,67 +40,73 @@ def test_train(trained):
 
 def test_correct_a_file(trained):
     output, *_ = trained
-    path = str(output)
-    few = ("--levels", "1", "--samples", "4", "--replicates", "2", "-o", "a.csv")
-    run("correct", path, *few)
+    options = "--levels 1 --samples 4 --replicates 2 -o a.csv"
+    run(f"correct {output} {options}")
     alone = rows("a.csv")
-    run("correct", "burgers", "--dim", "2", "--surrogate", path, *few)
+    run(f"correct burgers --dim 2 --surrogate {output} {options}")
     assert alone == rows("a.csv")
     assert float(alone[0]["surrogate"]) == pytest.approx(0.5, abs=0.05)
 
 
-def test_solve(monkeypatch):
-    """What it asks of the library."""
+@pytest.mark.parametrize(
+    ("options", "kind", "training"),
+    [
+        ("", "auto", None),
+        ("--train --iterations 70", "pinn", {"iterations": 70}),
+        ("--train --kind gp", "gp", None),
+    ],
+)
+def test_options_of_solve(options, kind, training, monkeypatch):
+    """Every option reaches `scasml.solve`. A replacement of it records them and runs nothing."""
     asked = {}
 
-    def fake(problem, t, x, **keywords):
-        asked.update(keywords, problem=problem, t=t, x=x)
-        raise KeyboardInterrupt
+    class Asked(Exception):
+        pass
 
-    monkeypatch.setattr(cli, "run_solve", fake)
-    for extra, want in (
-        ((), ("auto", None)),
-        (("--train", "--steps", "70"), ("pinn", {"steps": 70})),
-        (("--train", "--surrogate", "gp"), ("gp", None)),
-    ):
-        CliRunner().invoke(cli.app, ["solve", "hjb", "--dim", "3", "--rtol", "1e-3", *extra])
-        assert (asked["surrogate"], asked["training"]) == want
+    def record(problem, t, x, **keywords):
+        asked.update(keywords, problem=problem, t=t, x=x)
+        raise Asked
+
+    monkeypatch.setattr("scasml._api.solve", record)
+    with pytest.raises(Asked):
+        run(f"solve hjb --dim 3 --rtol 1e-3 {options}")
+    assert (asked["kind"], asked["training"]) == (kind, training)
     assert asked["problem"] is problems.hjb(3)
     assert asked["rtol"] == 1e-3
     np.testing.assert_array_equal(asked["x"], np.zeros((1, 3)))
 
 
 BAD = {
-    "train-where": (["train", "hjb", "-o", "a.pt"], ("output", "'a.pt'")),
-    "train-no-folder": (["train", "hjb", "-o", "no/a.safetensors"], ("output", "no folder")),
-    "train-plot": (["train", "hjb", "-o", "a.safetensors", "--plot", "a.gif"], ("plot", "'a.gif'")),
-    "train-preset": (
-        ["train", "hjb", "-o", "a.safetensors", "--preset", "best"],
-        ("preset", "'best'"),
+    "train-where": ("train hjb -o a.pt", ("output", "'a.pt'")),
+    "train-no-folder": ("train hjb -o no/a.safetensors", ("output", "no folder")),
+    "train-plot": ("train hjb -o a.safetensors --plot a.gif", ("plot", "'a.gif'")),
+    "train-preset": ("train hjb -o a.safetensors --preset best", ("preset", "'best'")),
+    "train-iterations": (
+        "train hjb -o a.safetensors --iterations 0",
+        ("iterations", "got 0"),
     ),
-    "train-steps": (["train", "hjb", "-o", "a.safetensors", "--steps", "0"], ("steps", "got 0")),
-    "train-kind": (
-        ["train", "hjb", "-o", "a.safetensors", "--surrogate", "oracle"],
-        ("surrogate", "'oracle'"),
-    ),
+    "train-kind": ("train hjb -o a.safetensors --kind oracle", ("kind", "'oracle'")),
     "train-option": (
-        ["train", "burgers", "-o", "a.safetensors", "--surrogate", "gp", "--seconds", "3"],
+        "train burgers -o a.safetensors --kind gp --seconds 3",
         ("seconds", "3.0", "a gp"),
     ),
-    "no-surrogate": (["correct", "hjb"], ("surrogate", "missing")),
-    "no-file": (["correct", "a.safetensors"], ("path", "'a.safetensors'")),
-    "file-and-dim": (["correct", "a.safetensors", "--dim", "3"], ("problem", "'a.safetensors'")),
-    "solve-rtol": (["solve", "hjb", "--dim", "3", "--rtol", "-1"], ("rtol", "-1")),
+    "no-surrogate": ("correct hjb", ("surrogate", "missing")),
+    "no-file": ("correct a.safetensors", ("path", "'a.safetensors'")),
+    "file-and-dim": ("correct a.safetensors --dim 3", ("problem", "'a.safetensors'")),
+    "solve-rtol": ("solve hjb --dim 3 --rtol -1", ("rtol", "-1")),
+    "solve-kind": ("solve hjb --dim 3 --kind oracle", ("kind", "'oracle'")),
+    "solve-iterations": ("solve hjb --dim 3 --iterations 0", ("iterations", "got 0")),
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input(kind, monkeypatch):
-    monkeypatch.setattr("scasml.surrogates._pinn.train", None)
-    arguments, words = BAD[kind]
-    monkeypatch.setattr("sys.argv", ["scasml", *arguments])
-    with pytest.raises(SystemExit) as left:
-        main()
-    message = str(left.value.code).removeprefix("error: ")
-    assert_one_sentence(message)
-    assert all(word in message for word in words)
+@pytest.mark.parametrize(("command", "fragments"), BAD.values(), ids=BAD)
+def test_bad_input(command, fragments, monkeypatch):
+    """The input is refused before a training begins."""
+    pinn = surrogates.KINDS["pinn"]
+
+    @functools.wraps(pinn.train)
+    def train(problem, **options):
+        return pinn.train(problem, **options | {"progress": fail_if_reached})
+
+    monkeypatch.setitem(surrogates.KINDS, "pinn", pinn._replace(train=train))
+    check_refused(monkeypatch, command, *fragments)

@@ -1,4 +1,7 @@
-"""correct: an answer depends on the seed and on the point and on nothing else."""
+"""Tests of `correct`: an answer depends on the seed, the point and the dtype only.
+
+The tests also cover the shapes of the answer, points at the horizon, and the meaning of its fields.
+"""
 
 import types
 
@@ -20,39 +23,43 @@ from correct_case import (
     check_same_bits,
     correct,
 )
-from helpers import rough
-from scasml import Picard
+from helpers import cost, rough
+from scasml import Picard, Status
 from scasml._equations.defect import Defect
 from scasml._support.precision import cast
-from scasml.estimators.base import ORDINARY
-from scasml.execution import Kernel
+from scasml.estimators import Variant
+from scasml.execution import LocalExecutor, Program
 from scasml.execution.moments import Groups, Moments
+from scasml.execution.points import Points
+from scasml.execution.row_numbers import RowNumbers, rows_at
 from scasml.surrogates import wrap
 
 
-class TestNothingElseMatters:
+class TestSameBits:
+    """Whatever the order, batch, chunk or kind of array, a point gets the same bits."""
+
     @pytest.mark.parametrize("chunk", [1, 7, 64, None])
     def test_chunk(self, chunk):
         check_same_bits(answer(), correct(chunk=chunk))
 
-    def test_order(self):
+    def test_order_of_points(self):
         order = np.random.default_rng(1).permutation(len(T))
         check_same_bits(answer(), correct(T[order], X[order], chunk=4), order)
 
-    def test_company(self):
-        """One point alone, as a batch of one and as a scalar query."""
+    def test_one_point_alone(self):
+        """The point is passed as a batch of one, and as a scalar query."""
         check_same_bits(answer(), correct(T[3:4], X[3:4]), slice(3, 4))
         check_same_bits(answer(), correct(T[3], X[3]), 3)
 
-    def test_duplicates(self):
+    def test_repeated_points(self):
         rows = np.array([2, 5, 2, 2, 5])
         check_same_bits(answer(), correct(T[rows], X[rows]), rows)
 
-    def test_more_points_than_the_kernel_holds(self):
+    def test_more_points_than_one_call_holds(self):
         rows = np.arange(300) % len(T)
         check_same_bits(answer(), correct(T[rows], X[rows]), rows)
 
-    def test_points_at_the_horizon_do_not_disturb(self):
+    def test_with_points_at_the_horizon(self):
         t, x = np.append(T, 0.8), np.concatenate([X, X[:1]])
         many = correct(np.roll(t, 1), np.roll(x, 1, 0))
         for name in NUMBERS:
@@ -68,28 +75,28 @@ class TestNothingElseMatters:
         check_same_bits(answer(), correct(as_kind(T), as_kind(X)))
 
     def test_x64_flag(self):
-        """Set for this thread, and set for the process."""
+        """A dtype that is named overrides the flag, set for this thread or for the process."""
         with jax.enable_x64(True):
-            check_same_bits(answer(), correct())
+            check_same_bits(answer(), correct(dtype="float32"))
         before = jax.config.jax_enable_x64
         jax.config.update("jax_enable_x64", not before)
         try:
-            check_same_bits(answer(), correct())
+            check_same_bits(answer(), correct(dtype="float32"))
         finally:
             jax.config.update("jax_enable_x64", before)
 
-    def test_again(self):
+    def test_second_call(self):
         check_same_bits(answer(), correct())
 
     def test_seed(self):
-        """Another seed is another answer at every point, from the same surrogate."""
+        """Another seed gives another answer at every point, for the same surrogate."""
         other = correct(seed=1)
         assert np.all(other.value != answer().value)
         assert np.all(other.stderr != answer().stderr)
         np.testing.assert_array_equal(other.surrogate_value, answer().surrogate_value)
 
-    def test_neighbouring_points_have_streams_of_their_own(self):
-        """Two points a rounding apart draw different numbers."""
+    def test_neighbouring_points_use_different_random_numbers(self):
+        """The two points differ by one rounding unit."""
         near = np.nextafter(X[0], np.float32(9))
         pair = correct(np.full(2, T[0]), np.stack([X[0], near]))
         assert abs(pair.value[0] - pair.value[1]) > 1e-4
@@ -97,45 +104,41 @@ class TestNothingElseMatters:
 
 class TestReplicates:
     @staticmethod
-    def rows(replicates, **options):
-        """value and gradient of each replicate, (R, 9) and (R, 9, 3), straight from the engine."""
-        kind = np.dtype("float32")
-        equation = Defect(cast(PROBLEM, kind), cast(wrap(rough, PROBLEM), kind))
-        value, gradient = (
-            np.full((len(replicates), 9), np.nan),
-            np.full((len(replicates), 9, 3), np.nan),
-        )
-        point, row = (
-            np.tile(np.arange(9), len(replicates)),
-            np.repeat(np.arange(len(replicates)), 9),
-        )
-        kernel = Kernel(equation, METHOD, T, X, seed=0, gradient=True, **options)
-        at = 0
-        for part, out in kernel.run(point, replicates.start + row, np.full(len(point), ORDINARY)):
-            assert part.start == at
-            at = part.stop
-            value[row[part], point[part]], gradient[row[part], point[part]] = (
-                out.value,
-                out.gradient,
-            )
-        assert at == len(point)
+    def rows(replicates, chunk=None):
+        """Run the replicates with the given numbers at all points, without accumulator.
+
+        Returns values, shape (replicates, 9), and gradients, shape (replicates, 9, 3).
+        """
+        dtype, model = np.dtype("float32"), wrap(rough, PROBLEM)
+        equation = Defect(cast(PROBLEM, dtype), cast(model, dtype))
+        tuning = METHOD.default_tuning(equation, True)
+        program = Program(equation, METHOD, tuning, surrogate=model, start=model)
+        shape = (len(replicates), len(T))
+        value, gradient = np.full(shape, np.nan), np.full((*shape, 3), np.nan)
+        number, point = (a.ravel() for a in np.indices(shape))
+        points = Points.of(np.arange(len(T)), T, X, seed=0)
+        variant = np.full(len(point), Variant.MAIN)
+        rows = rows_at(points, tuning, RowNumbers(point, replicates.start + number, variant))
+        done = 0
+        for part in LocalExecutor(chunk).run(program, rows):
+            assert part.rows.start == done
+            done = part.rows.stop
+            at = number[part.rows], point[part.rows]
+            value[at], gradient[at] = part.replicates.value, part.replicates.gradient
+        assert done == len(point)
         return value, gradient
 
-    def test_a_replicate_is_the_same_row_in_any_range(self):
+    def test_a_replicate_does_not_depend_on_the_others(self):
         value, gradient = self.rows(range(8))
         assert np.isfinite(value).all()
         assert len(np.unique(value)) == value.size
-        for some, options in (
-            (range(3, 8), {}),
-            (range(5), {"chunk": 4}),
-            (range(6, 7), {"chunk": 100}),
-        ):
-            part = self.rows(some, **options)
-            np.testing.assert_array_equal(part[0], value[some.start : some.stop])
-            np.testing.assert_array_equal(part[1], gradient[some.start : some.stop])
+        for replicates, chunk in ((range(3, 8), None), (range(5), 4), (range(6, 7), 100)):
+            part, numbers = self.rows(replicates, chunk), slice(replicates.start, replicates.stop)
+            np.testing.assert_array_equal(part[0], value[numbers])
+            np.testing.assert_array_equal(part[1], gradient[numbers])
 
     def test_more_replicates_extend_the_earlier_ones(self):
-        """The answer from 5 replicates, and from 8, is the mean of the first 5, and of all 8, of the same rows."""
+        """Answers from 5 and from 8 replicates are means over the first 5, and all 8, rows."""
         value, gradient = self.rows(range(8))
         for count, got in ((5, answer()), (8, correct(replicates=8))):
             moments, slopes = Moments((9,)), Moments((9, 3))
@@ -150,8 +153,8 @@ class TestReplicates:
             )
             np.testing.assert_array_equal(got.replicates, count)
 
-    def test_one(self):
-        """A value, no error bar, and the answer says so."""
+    def test_one_replicate(self):
+        """There is a value without an error bar, and the text of the answer says so."""
         for one in (correct(replicates=1), correct(T[0], X[0], replicates=1)):
             assert np.all(np.isfinite(one.value))
             assert np.all(np.isnan(one.stderr))
@@ -160,7 +163,7 @@ class TestReplicates:
         assert "no error bar from one replicate" in str(one)
 
     def test_no_stopping_rule(self):
-        """About a second of simulation, never fewer than two replicates, and the answer says so."""
+        """The run takes about a second, at least two replicates, and the answer says so."""
         free = correct(replicates=None)
         assert np.all(free.replicates >= 2)
         assert np.ptp(free.replicates) <= 1
@@ -176,6 +179,7 @@ class TestShapes:
         for name in ("t", "value", "stderr", "surrogate_value", "correction", "bias", "replicates"):
             assert np.ndim(getattr(one, name)) == 0
         assert one.x.shape == one.gradient.shape == one.gradient_stderr.shape == (3,)
+        assert isinstance(one.status, Status)
         assert isinstance(one.status, str)
         assert all(np.ndim(end) == 0 for end in one.interval())
 
@@ -196,7 +200,7 @@ class TestShapes:
 
 
 class TestHorizon:
-    """At t = T the solution is g: no simulation, no error but of rounding."""
+    """At t = T the solution is g, so no replicate is run and rounding is the only error."""
 
     @staticmethod
     def check(got, x):
@@ -237,6 +241,39 @@ class TestHorizon:
         )
 
 
+class TestDtype:
+    X = np.full(3, 1 / 3)
+
+    def correct(self, **options):
+        method = Picard(1, 2)
+        return correct(0.1, self.X, EXACT, method=method, with_gradient=False, **options)
+
+    @pytest.mark.parametrize(("x64", "dtype"), [(False, "float32"), (True, "float64")])
+    def test_none_follows_jax(self, x64, dtype):
+        """Without a dtype, the flag of JAX decides, and a dtype that is named gives the bits."""
+        with jax.enable_x64(x64):
+            default, none = self.correct(), self.correct(dtype=None)
+        named = self.correct(dtype=dtype)
+        np.testing.assert_array_equal(named.x, self.X.astype(dtype))
+        for got in (default, none):
+            assert (got.value, got.stderr) == (named.value, named.stderr)
+            np.testing.assert_array_equal(got.x, named.x)
+
+    def test_float64(self):
+        """An exact surrogate leaves rounding errors only; 1e-10 is out of reach of float32."""
+        x = np.array([0.1, -0.7, 1 / 3])
+        got = correct(0.1, x, EXACT, method=Picard(1, 2), dtype="float64", with_gradient=False)
+        assert abs(got.value - np.sin(np.linspace(0.4, 0.9, 3) @ x + 0.1)) < 1e-10
+        assert abs(got.correction) < 1e-10
+        np.testing.assert_array_equal(got.x, x)
+        assert got.t == 0.1
+
+    def test_arrays_of_the_answer_are_float64(self):
+        single = answer()
+        for name in ("t", "x", *NUMBERS):
+            assert getattr(single, name).dtype == np.float64
+
+
 class TestMeaning:
     def test_no_surrogate(self):
         got = correct(T / 2, X, None, HEAT, method=Picard(1, 4))
@@ -255,7 +292,7 @@ class TestMeaning:
         check_same_bits(answer(), correct(surrogate=wrap(rough, PROBLEM)))
 
     def test_without_the_gradient(self):
-        """Another program, so another rounding: the same numbers to a few units of float32."""
+        """Another program rounds differently, by a few units in the last place of float32."""
         one, other = (
             correct(T / 2, X, None, HEAT, method=Picard(1, 4), with_gradient=w)
             for w in (True, False)
@@ -266,17 +303,8 @@ class TestMeaning:
         assert not any(name.startswith("gradient") for name in other.columns(gradient=True))
         assert "u" in str(other)
 
-    def test_float64(self):
-        """An exact surrogate leaves rounding only: 1e-10 is a thousand times less than float32 holds."""
-        x = np.array([0.1, -0.7, 1 / 3])
-        got = correct(0.1, x, EXACT, method=Picard(1, 2), dtype="float64", with_gradient=False)
-        assert abs(got.value - np.sin(np.linspace(0.4, 0.9, 3) @ x + 0.1)) < 1e-10
-        assert abs(got.correction) < 1e-10
-        np.testing.assert_array_equal(got.x, x)
-        assert got.t == 0.1
-
     def test_interval(self):
-        """Student's, with one degree of freedom less than replicates, and symmetric."""
+        """The interval is Student's with replicates - 1 degrees of freedom, and symmetric."""
         got = answer()
         for level in (0.5, 0.95):
             lower, upper = got.interval(level, include_bias=False)
@@ -285,10 +313,10 @@ class TestMeaning:
             np.testing.assert_allclose(got.value - lower, half, rtol=1e-9)
 
     def test_cost(self):
-        got = answer()
-        one, last = METHOD.cost(PROBLEM), METHOD.costs(PROBLEM)[-1]
+        got, one = answer(), cost(METHOD, PROBLEM)
+        last = METHOD.evaluations(PROBLEM, METHOD.default_tuning(PROBLEM, True))[-1]
         assert got.cost.replicates == 45
-        # Two replicates of each point have their last level run again twice.
+        # Two replicates of each point run two variants each, which compute the last level only.
         assert got.cost.functions == 45 * one.functions + 36 * last.functions
         assert got.cost.random_numbers == 45 * one.random_numbers + 36 * last.random_numbers
         assert got.cost.seconds > 0

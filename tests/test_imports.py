@@ -1,4 +1,7 @@
-"""Imports point only to the left, optional packages are imported when they are asked for, and their absence is said in one sentence."""
+"""Imports point upward in the tree, optional packages are imported where they are used.
+
+The absence of an optional package is reported in one sentence with the pip command that helps.
+"""
 
 import ast
 import json
@@ -12,43 +15,37 @@ import scasml
 
 SOURCE = Path(scasml.__file__).parent
 
-# Data flows to the right, imports point to the left. Rooms on one line may not import one another.
+# A module may import from its own package and from the packages before it in this list.
 ORDER = [
-    ["errors"],
-    ["precision", "structure"],
-    ["operations"],
-    ["coefficients"],
-    ["paths", "domain"],
-    ["problem"],
-    ["problems", "surrogate", "roughness", "ito"],
-    ["generator"],
-    ["defect", "linearisation"],
-    ["times", "sampling"],
-    ["estimators"],
-    ["statistics", "plots", "tables", "progress", "interruption"],
-    ["budget", "safety", "diagnosis", "rounding"],
-    ["engine", "surrogates", "allocation"],
-    ["correction", "query", "steepness"],
-    ["setting"],
-    ["pilots"],
-    ["plan"],
-    ["choice", "tally"],
-    ["correct"],
-    ["solve"],
-    ["cli"],
-    ["__main__"],
-    ["__init__"],
+    "_support",
+    "_io",
+    "_sampling",
+    "paths",
+    "_equations",
+    "problems",
+    "estimators",
+    "execution",
+    "surrogates",
+    "_planning",
+    "_request",
+    "_answer",
+    "_session",
+    "_api",
+    "__init__",
+    "_bench",
+    "_cli",
+    "__main__",
 ]
-PLACE = {room: place for place, rooms in enumerate(ORDER) for room in rooms}
+PLACE = {package: place for place, package in enumerate(ORDER)}
 
 
 def module_name(path):
-    """`scasml/engine/local.py` is ("engine", "local"), `scasml/engine/__init__.py` is ("engine", "__init__")."""
+    """`scasml/execution/local.py` is ("execution", "local")."""
     return (*path.relative_to(SOURCE).parts[:-1], path.stem)
 
 
-def imported_rooms(name, text):
-    """The rooms of scasml that a module's text imports, anywhere in it, inside functions too."""
+def imported_packages(name, text):
+    """The packages of scasml that the text of a module imports, also inside functions."""
     package = ("scasml", *name[:-1])
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -56,10 +53,9 @@ def imported_rooms(name, text):
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
-            # `from . import tables` names a room; `from .tables import write` has named it already.
-            targets = (
-                [(*base, alias.name) for alias in node.names] if base == ("scasml",) else [base]
-            )
+            # `from . import problems` names a package; `from .problems import hjb` did so already.
+            is_root = base == ("scasml",)
+            targets = [(*base, alias.name) for alias in node.names] if is_root else [base]
         else:
             continue
         for target in targets:
@@ -67,70 +63,80 @@ def imported_rooms(name, text):
                 yield target[1] if len(target) > 1 and target[1] in PLACE else "__init__"
 
 
-def rightward(name, text):
-    """Imports of a module that do not point to the left; imports within its own room are its own affair."""
-    room = name[0]
+def downward(name, text):
+    """Imports of a module that do not point upward; imports within its package are allowed."""
+    package = name[0]
     return [
         f"{'.'.join(name)} imports {other}"
-        for other in imported_rooms(name, text)
-        if other != room and PLACE[other] >= PLACE[room]
+        for other in imported_packages(name, text)
+        if other != package and PLACE[other] >= PLACE[package]
     ]
 
 
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-def test_every_room_has_a_place():
-    assert {name[0] for name in MODULES} <= set(PLACE)
+def test_every_package_has_a_place():
+    assert {name[0] for name in MODULES} == set(PLACE)
 
 
 @pytest.mark.parametrize("name", MODULES, ids=".".join)
-def test_imports_point_to_the_left(name):
-    assert rightward(name, MODULES[name].read_text(encoding="utf-8")) == []
+def test_imports_point_upward(name):
+    assert downward(name, MODULES[name].read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (("defect",), "from .estimators import Picard"),
-        (("defect",), "from . import errors, estimators"),
-        (("defect",), "def f():\n    from .engine.local import Kernel"),
-        (("defect",), "import scasml.correct"),
-        (("defect",), "from scasml.correct import correct"),
-        (("defect",), "from scasml import correct"),
-        (("defect",), "import scasml"),
-        (("defect",), "from . import Picard"),
-        (("estimators", "picard"), "from ..engine import Kernel"),
-        (("estimators", "picard"), "from .. import cli"),
-        (("tables",), "try:\n    from .statistics import Moments\nexcept ImportError:\n    pass"),
-        (("surrogate", "callables"), "if True:\n    from ..problems import hjb"),
+        (("_equations", "defect"), "from ..estimators import Picard"),
+        (("_equations", "defect"), "from .. import problems"),
+        (("_equations", "defect"), "def f():\n    from ..execution.local import LocalExecutor"),
+        (("_equations", "defect"), "import scasml._api"),
+        (("_equations", "defect"), "from scasml._api import correct"),
+        (("_equations", "defect"), "from scasml import correct"),
+        (("_equations", "defect"), "import scasml"),
+        (("estimators", "picard"), "from ..execution import Program"),
+        (
+            ("_io", "tables"),
+            "try:\n    from ..execution import Rows\nexcept ImportError:\n    pass",
+        ),
+        (("problems", "_hjb"), "if True:\n    from ..surrogates import wrap"),
     ],
 )
 def test_a_planted_import_is_seen(name, text):
-    assert len(rightward(name, text)) == 1
+    assert len(downward(name, text)) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (
-            ("estimators", "picard"),
-            "from ..problem import AbstractLaw\nfrom .base import Replicate\nfrom . import base",
-        ),
-        (
-            ("correction",),
-            "from . import plots, tables\nimport numpy.linalg\nfrom .errors import ArgumentError",
-        ),
-        (("__init__",), "from . import problems\nfrom .cli import app\nfrom .__main__ import main"),
-        (("cli",), "from scasml.correct import correct\nimport scasmlish"),
+        (("estimators", "picard"), "from .._equations.base import Solution\nfrom . import base"),
+        (("_answer", "correction"), "from .._io import plots, tables\nimport numpy.linalg"),
+        (("__init__",), "from . import problems\nfrom ._api import correct"),
+        (("_cli", "app"), "from scasml._api import correct\nimport scasmlish"),
     ],
 )
 def test_a_proper_import_is_not(name, text):
-    assert rightward(name, text) == []
+    assert downward(name, text) == []
+
+
+def functions_named_like_their_module(name, text):
+    """Public functions of a module that have its name: they would hide the module."""
+    functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return [function for function in functions if function == name[-1]]
+
+
+@pytest.mark.parametrize("name", MODULES, ids=".".join)
+def test_no_module_is_named_after_its_function(name):
+    assert functions_named_like_their_module(name, MODULES[name].read_text("utf-8")) == []
+
+
+def test_a_planted_function_is_seen():
+    assert functions_named_like_their_module(("_equations", "ito"), "def ito():\n    pass")
 
 
 def run(program):
-    """A fresh process, warnings as errors; what it prints last is JSON."""
+    """Run a program in a fresh process, with warnings as errors; its last line is JSON."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
@@ -159,7 +165,8 @@ LAZY = [
 
 def test_import_is_light():
     loaded = run(
-        f"import json, sys, scasml; print(json.dumps([name for name in {LAZY} if name in sys.modules]))"
+        f"import json, sys, scasml; print(json.dumps([name for name in {LAZY} if name in "
+        "sys.modules]))"
     )
     assert loaded == []
 
@@ -189,7 +196,7 @@ print(json.dumps(said))
 
 
 def test_without_the_extras():
-    """Everything else works, and what does not names the command that mends it; `python -m scasml` leaves by it."""
+    """Everything else works. What does not work names the pip command that helps."""
     said = run(WITHOUT)
     assert set(said) == {"plot", "io", "cli", "main"}
     for name, (kind, is_import_error, text) in said.items():

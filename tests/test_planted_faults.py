@@ -1,18 +1,20 @@
-"""The oracles of test_picard.py, test_paths.py and test_diffusions.py, each seen to fail on a planted fault: an oracle that cannot fail proves nothing."""
+"""The oracles of test_picard.py, test_paths.py and test_diffusions.py fail on planted faults.
 
+An oracle that cannot fail proves nothing. Each test plants one fault in the library and checks that
+an oracle fails.
+"""
+
+import equinox as eqx
 import jax.numpy as jnp
 import pytest
 import test_diffusions
 import test_paths
 import test_picard as oracle
 
-from scasml import Picard
-from scasml._equations.defect import Defect
-from scasml._equations.generator import Generator
-from scasml._equations.problem import Problem
+from scasml import Defect, Picard, Problem
 from scasml._sampling.times import FullHistory
-from scasml.estimators import _iterates as iterates
-from scasml.paths import Gaussian, GeometricBrownian, Jump, Stepped
+from scasml.estimators import _iterates
+from scasml.paths import SCHEMES, Gaussian, General, GeometricBrownian, Jump, Stepped
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("programs_anew")]
 
@@ -30,7 +32,7 @@ def wrong_sign(monkeypatch):
 
 @pytest.fixture
 def forgotten_subtraction(monkeypatch):
-    """The fault of two public codes: at l = 1 nothing is subtracted."""
+    """At l = 1 the older iterate is not subtracted. Two public codes have this fault."""
     monkeypatch.setattr(
         Problem, "difference", lambda self, t, x, new, old: self.nonlinearity(t, x, *new)
     )
@@ -38,7 +40,7 @@ def forgotten_subtraction(monkeypatch):
 
 @pytest.fixture
 def wrong_weight(monkeypatch):
-    """The fault of the paper's public code: xi / (T - t) instead of xi / sqrt(T - t)."""
+    """The weight is xi / (T - t) instead of xi / sqrt(T - t), as in the code of the paper."""
     right = Gaussian.move
 
     def move(self, noise, s, x, duration, weight):
@@ -50,16 +52,16 @@ def wrong_weight(monkeypatch):
 
 @pytest.fixture
 def reused_key(monkeypatch):
-    """Every level of a call draws from the same streams."""
-    right = iterates._streams
+    """All levels of a call draw from the same streams."""
+    right = _iterates._streams
     monkeypatch.setattr(
-        iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first)
+        _iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first)
     )
 
 
 @pytest.fixture
 def wrong_time_weight(monkeypatch):
-    """The density of the random time is forgotten; it is 1 only for a uniform one."""
+    """The density of the random time is left out. It is 1 only for a uniform time."""
     right = FullHistory.draw
 
     def draw(self, uniform, node, s, horizon):
@@ -71,13 +73,14 @@ def wrong_time_weight(monkeypatch):
 
 @pytest.fixture
 def wrong_trace(monkeypatch):
-    right = Generator.__call__
+    """The residual contains 1.01 (u_t + L u) instead of u_t + L u."""
+    right = Defect.source
 
-    def call(self, t, x, key):
-        u, z, moved = right(self, t, x, key)
-        return u, z, 1.01 * moved
+    def source(self, t, x, key):
+        _, _, parabolic = self.generator(t, x, key)
+        return right(self, t, x, key) + 0.01 * parabolic
 
-    monkeypatch.setattr(Generator, "__call__", call)
+    monkeypatch.setattr(Defect, "source", source)
 
 
 @pytest.mark.usefixtures("wrong_sign")
@@ -116,7 +119,7 @@ def test_wrong_trace():
 @pytest.mark.parametrize(
     "fault", ["forgotten_subtraction", "wrong_weight", "reused_key", "wrong_time_weight"]
 )
-def test_literal_recursion_sees_it(fault, request):
+def test_the_literal_recursion_detects_the_fault(fault, request):
     problem, _ = oracle.manufactured()
     request.getfixturevalue(fault)
     must_fail(oracle.TestLiteral.check, problem, None, 2, 2, {"gradient": "weights"})
@@ -136,7 +139,7 @@ def test_growth_without_half_the_variance(monkeypatch):
 
 @pytest.mark.usefixtures("x64")
 def test_a_weight_without_the_derivative_process(monkeypatch):
-    """(W_t - W_s)/(t - s), which is right where sigma^-1 D is constant, and nowhere else."""
+    """The weight is (W_t - W_s)/(t - s), which is right only if sigma^-1 D is constant."""
     right = Stepped.move
 
     def move(self, noise, s, x, duration, weight):
@@ -150,23 +153,28 @@ def test_a_weight_without_the_derivative_process(monkeypatch):
 
 @pytest.mark.usefixtures("x64")
 def test_milstein_with_the_wrong_sign(monkeypatch):
-    right = Stepped._milstein
-    wrong = lambda self, t, x, h, dw: 2 * self._euler(t, x, h, dw) - right(self, t, x, h, dw)
-    monkeypatch.setattr(Stepped, "_milstein", wrong)
+    euler, milstein = SCHEMES["euler"], SCHEMES["milstein"]
+    monkeypatch.setitem(SCHEMES, "milstein", lambda *step: 2 * euler(*step) - milstein(*step))
     must_fail(test_paths.check_strong_orders, "diagonal")
 
 
+def plant_in_residual(monkeypatch, change):
+    """Let residuals use the coefficients `change(dynamics)`. Paths keep the right ones."""
+    right = Defect.source
+
+    def source(self, t, x, key):
+        generator = eqx.tree_at(lambda g: g.dynamics, self.generator, change(self.dynamics))
+        return right(eqx.tree_at(lambda d: d.generator, self, generator), t, x, key)
+
+    monkeypatch.setattr(Defect, "source", source)
+
+
 def test_a_residual_with_sigma_frozen(monkeypatch):
-    right = Generator._moving
-    frozen = lambda self, t, x, drawn: right(self, t, x, drawn)._replace(
-        noise=right(self, t, 0 * x, drawn).noise
-    )
-    monkeypatch.setattr(Generator, "_moving", frozen)
+    frozen = lambda law: General(law.drift, lambda t, x: law.diffusion(t, 0 * x))
+    plant_in_residual(monkeypatch, frozen)
     must_fail(test_diffusions.check_manufactured, 1, 3, "diagonal")
 
 
 def test_a_residual_without_the_drift(monkeypatch):
-    right = Generator._moving
-    still = lambda self, t, x, drawn: right(self, t, x, drawn)._replace(drift=0 * x)
-    monkeypatch.setattr(Generator, "_moving", still)
+    plant_in_residual(monkeypatch, lambda law: General(0.0, law.diffusion))
     must_fail(test_diffusions.check_manufactured, 1, 3, "diagonal")

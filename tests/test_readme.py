@@ -1,4 +1,4 @@
-"""Every Python block of the README runs as it stands."""
+"""Every Python block of the README runs and prints something."""
 
 import re
 from pathlib import Path
@@ -15,10 +15,10 @@ BLOCKS = re.findall(
 @pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: re.search(r"dim=\S+", block).group())
 def test_block(block, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # one of them saves a file
+    monkeypatch.chdir(tmp_path)  # one of the blocks saves a file
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out
 
 
-def test_there_are_blocks():
+def test_number_of_blocks():
     assert len(BLOCKS) == 4

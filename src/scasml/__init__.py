@@ -1,16 +1,19 @@
-"""scasml: correct any surrogate of a high-dimensional semilinear PDE by simulating its defect, with error bars."""
+"""scasml: correct any surrogate of a high-dimensional semilinear PDE by simulating its defect.
+
+Every answer comes with an error bar.
+"""
 
 from importlib.metadata import version as _version
 
 from . import problems, surrogates
 from ._answer.correction import Correction
-from ._correct import correct, refine
+from ._answer.status import Status
+from ._api import correct, refine, solve
 from ._equations.defect import Defect
 from ._equations.domain import Ball, Box
 from ._equations.generator import Hutchinson
 from ._equations.problem import Problem, Reference
 from ._io.progress import Progress, Training
-from ._solve import solve
 from ._support.errors import ScasmlError, ToleranceError
 from .estimators import Linearised, Picard
 from .paths import GeometricBrownian, OrnsteinUhlenbeck
@@ -31,6 +34,7 @@ __all__ = [
     "Progress",
     "Reference",
     "ScasmlError",
+    "Status",
     "ToleranceError",
     "Training",
     "correct",

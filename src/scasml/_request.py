@@ -1,43 +1,60 @@
-"""What was asked: every argument of `correct` and `refine` checked before anything runs."""
+"""Validation: the arguments of `correct` and `refine`, checked before anything runs.
+
+`validate` takes the arguments as the user passed them and returns a `Request`. Bad input raises a
+`ScasmlError` whose message is one sentence: the argument, the value and the remedy.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
+from ._equations.base import AbstractEquation, require_equation
 from ._equations.generator import Hutchinson
-from ._equations.problem import AbstractEquation, require_equation
 from ._io.progress import Report
+from ._planning.policy import DEFAULT_POLICY, Policy
 from ._support.errors import ArgumentError, ArgumentTypeError, brief, listing, whole
 from ._support.precision import parse_dtype
 from .estimators import AbstractEstimator
-from .execution.stopping import Budget
+from .execution.executor import AbstractExecutor
+from .execution.local import LocalExecutor
+from .execution.stopping import StoppingRule
 from .paths.coefficients import real_array
 
 
-@dataclass(frozen=True)
-class Query:
+@dataclass(frozen=True, eq=False)
+class Request:
+    """The checked arguments of one call."""
+
     problem: AbstractEquation
-    surrogate: Any
-    t: NDArray[Any]  # (B,) and (B, d), in the dtype of the simulation
-    x: NDArray[Any]
-    is_scalar: bool
-    method: AbstractEstimator | None  # None: a pilot chooses
-    budget: Budget
+    surrogate: Any  # as the user passed it
+    t: NDArray[Any]  # (points,), in the dtype of the simulation
+    x: NDArray[Any]  # (points, d)
+    is_scalar: bool  # whether one point was passed without an axis of points
+    estimator: AbstractEstimator | None  # None: pilots choose
+    policy: Policy
+    rule: StoppingRule
     safe: bool
     throw: bool
     seed: int
     hutchinson: Hutchinson | None
     dtype: np.dtype[Any]
-    with_gradient: bool
-    chunk: int | None
+    gradient: bool
+    executor: AbstractExecutor
     progress: bool | Report
 
+    @property
+    def is_inside(self) -> NDArray[np.bool_]:
+        """Whether each point lies before the horizon."""
+        return self.t < self.dtype.type(self.problem.horizon)
 
-def query(
+
+def validate(
     problem: AbstractEquation,
     surrogate: Any,
     t: ArrayLike,
@@ -53,18 +70,21 @@ def query(
     throw: Any = False,
     seed: Any = 0,
     laplacian: Any = "exact",
-    dtype: Any = "float32",
+    dtype: Any = None,
     with_gradient: Any = True,
     chunk: Any = None,
+    executor: Any = None,
     progress: Any = False,
-) -> Query:
+) -> Request:
+    """Check all arguments. `anytime` is True for `refine`; the others are those of `correct`."""
     require_equation(problem)
-    kind = parse_dtype(dtype)
-    ts, xs, is_scalar = _points(problem, t, x, kind)
-    budget = Budget(
-        replicates=None
-        if replicates is None
-        else whole("replicates", replicates, 1, "pass how many repeats to run"),
+    _refuse_tracers({"problem": problem, "surrogate": surrogate, "t": t, "x": x})
+    parsed = parse_dtype(dtype)
+    ts, xs, is_scalar = _points(problem, t, x, parsed)
+    if replicates is not None:
+        replicates = whole("replicates", replicates, 1, "pass how many repeats to run")
+    rule = StoppingRule(
+        replicates=replicates,
         seconds=_positive("seconds", seconds, "pass how long the whole call may take"),
         rtol=_positive("rtol", rtol, "pass a relative tolerance such as 1e-3"),
         atol=_positive("atol", atol, "pass an absolute tolerance such as 1e-3"),
@@ -75,31 +95,61 @@ def query(
             raise ArgumentTypeError(
                 f"{name} must be True or False, got {brief(value)}: pass one of the two."
             )
-    if throw and not budget.has_tolerance:
+    if throw and not rule.has_tolerance:
         raise ArgumentError(
             "throw must go with a tolerance to be missed, got True and none: name rtol= or atol=."
         )
     if not isinstance(progress, bool) and not callable(progress):
         raise ArgumentTypeError(
-            f"progress must be True, False or a function of one Progress, got {brief(progress)}: pass one of these."
+            "progress must be True, False or a function of one Progress, "
+            f"got {brief(progress)}: pass one of these."
         )
-    return Query(
+    return Request(
         problem=problem,
         surrogate=surrogate,
         t=ts,
         x=xs,
         is_scalar=is_scalar,
-        method=_method(method),
-        budget=budget,
+        estimator=_estimator(method),
+        policy=method if isinstance(method, Policy) else DEFAULT_POLICY,
+        rule=rule,
         safe=bool(safe),
         throw=bool(throw),
         seed=whole("seed", seed, 0, "pass any whole number from 0 up"),
-        hutchinson=_laplacian(laplacian, problem.dim),
-        dtype=kind,
-        with_gradient=bool(with_gradient),
-        chunk=None if chunk is None else whole("chunk", chunk, 1, "pass rows per call, or None"),
+        hutchinson=_hutchinson(laplacian, problem.dim),
+        dtype=parsed,
+        gradient=bool(with_gradient),
+        executor=_executor(executor, chunk),
         progress=progress,
     )
+
+
+def _refuse_tracers(arguments: dict[str, Any]) -> None:
+    """Refuse values that `jax.jit`, `jax.grad` or `jax.vmap` trace."""
+    for name, value in arguments.items():
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+            raise ArgumentTypeError(
+                f"{name} must be concrete, got a traced value: call it outside jit, grad and vmap; "
+                "inside jit and vmap use the pure function scasml.Linearised().replicate."
+            )
+
+
+def _executor(executor: Any, chunk: Any) -> AbstractExecutor:
+    if chunk is not None:
+        chunk = whole("chunk", chunk, 1, "pass rows per call, or None")
+    if executor is None:
+        return LocalExecutor(chunk)
+    if not isinstance(executor, AbstractExecutor):
+        raise ArgumentTypeError(
+            f"executor must be None or an AbstractExecutor, got {brief(executor)}: "
+            "pass one of scasml.execution, or your own subclass."
+        )
+    if chunk is not None:
+        raise ArgumentError(
+            f"chunk goes with the default executor only, got {chunk} and an executor: "
+            "leave one of them out."
+        )
+    return executor
 
 
 def _positive(argument: str, value: Any, remedy: str) -> float | None:
@@ -122,7 +172,8 @@ def _points(
     xs, ts = real_array("x", x, f"({d},) or (B, {d})"), real_array("t", t, "a number or (B,)")
     if xs.ndim not in (1, 2) or xs.shape[-1] != d:
         raise ArgumentError(
-            f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape {xs.shape}: check it against dim."
+            f"x must be ({d},) or (B, {d}) for this problem of dimension {d}, got shape "
+            f"{xs.shape}: check it against dim."
         )
     if ts.ndim > 1:
         raise ArgumentError(
@@ -130,7 +181,8 @@ def _points(
         )
     if ts.ndim == 1 and xs.ndim == 2 and len(ts) != len(xs):
         raise ArgumentError(
-            f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per point, or one number."
+            f"t and x must agree, got {len(ts)} times for {len(xs)} points: pass one time per "
+            "point, or one number."
         )
     is_scalar = ts.ndim == 0 and xs.ndim == 1
     count = 1 if is_scalar else (len(xs) if xs.ndim == 2 else len(ts))
@@ -143,12 +195,14 @@ def _points(
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
         raise ArgumentError(
-            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these points."
+            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these "
+            "points."
         )
     bad = np.flatnonzero(~np.isfinite(ts))
     if len(bad):
         raise ArgumentError(
-            f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these points."
+            f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these "
+            "points."
         )
     asked = ts
     with np.errstate(over="ignore"):
@@ -156,35 +210,41 @@ def _points(
         bad = np.flatnonzero((ts < 0) | (ts > dtype.type(horizon)))
     if len(bad):
         raise ArgumentError(
-            f"t must lie in [0, {horizon}], got {asked[bad[0]]} at point {listing(bad)}: pass times up to the horizon."
+            f"t must lie in [0, {horizon}], got {asked[bad[0]]} at point {listing(bad)}: pass "
+            "times up to the horizon."
         )
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
         raise ArgumentError(
-            f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the problem.'
+            f'x overflows {dtype} at point {listing(bad)}: pass dtype="float64" or rescale the '
+            "problem."
         )
     return ts, xs, is_scalar
 
 
-def _method(method: Any) -> AbstractEstimator | None:
-    if isinstance(method, str) and method == "auto":
+def _estimator(method: Any) -> AbstractEstimator | None:
+    """Return the estimator that the user named, or None for the automatic choice."""
+    if (isinstance(method, str) and method == "auto") or isinstance(method, Policy):
         return None
     if not isinstance(method, AbstractEstimator):
         raise ArgumentTypeError(
-            f'method must be "auto" or an estimator, got {brief(method)}: pass one such as scasml.Linearised().'
+            f'method must be "auto" or an estimator, got {brief(method)}: '
+            "pass one such as scasml.Linearised()."
         )
     return method
 
 
-def _laplacian(laplacian: Any, dim: int) -> Hutchinson | None:
+def _hutchinson(laplacian: Any, dim: int) -> Hutchinson | None:
     if isinstance(laplacian, str) and laplacian == "exact":
         return None
     if not isinstance(laplacian, Hutchinson):
         raise ArgumentTypeError(
-            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {brief(laplacian)}: pick one of the two.'
+            f'laplacian must be "exact" or scasml.Hutchinson(dims=K), got {brief(laplacian)}: pick '
+            "one of the two."
         )
     if laplacian.dims > dim:
         raise ArgumentError(
-            f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of at most {dim}."
+            f"laplacian: Hutchinson draws {laplacian.dims} of only {dim} coordinates: pass dims of "
+            f"at most {dim}."
         )
     return laplacian

@@ -1,69 +1,44 @@
-"""The answer says what it is: in words, in files, in a progress bar, in pictures."""
+"""The answer of `correct`: intervals, columns, files, progress, and its arrays as a pytree."""
 
 import csv
 import dataclasses
 import sys
 import types
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
+from scipy import stats
 
-import scasml
-from correct_case import METHOD, PROBLEM, T, X, answer, check_same_bits, correct
-from helpers import rough
+import elastic_case
+from correct_case import T, X, answer, check_same_bits, correct
+from elastic_case import adaptive
 
 
-class TestWords:
-    def test_scalar(self):
-        """u = value +- half width (95 %), surrogate, replicates, seconds: to two figures of the error bar."""
-        one = correct(T[0], X[0])
-        half = (one.interval(0.95)[1] - one.interval(0.95)[0]) / 2
-        text = str(one)
-        assert repr(one) == text
-        assert "\n" not in text
-        shown = {
-            word: float(text.split(word)[1].split()[0].rstrip(","))
-            for word in ("u =", "+-", "surrogate")
-        }
-        digits = 0.06 * half
-        assert shown["u ="] == pytest.approx(one.value, abs=digits)
-        assert shown["+-"] == pytest.approx(half, abs=digits)
-        assert shown["surrogate"] == pytest.approx(one.surrogate_value, abs=digits)
-        assert "5 replicates" in text
-        assert "95 %" in text
-
-    def test_batch(self):
-        """A line of words, a line of headings, and a row for each of the first points."""
-        got = answer()
-        head, names, *rows = str(got).split("\n")
-        assert "9 points" in head
-        assert "5 replicates" in head
-        assert {"u", "surrogate", "status", "95"} <= set(names.split())
-        lower, upper = got.interval(0.95)
-        for i, row in enumerate(rows[:6]):
-            index, _, value, half, _, surrogate, *status = row.split()
-            assert int(index) == i
-            digits = 0.03 * (upper[i] - lower[i])
-            assert float(value) == pytest.approx(got.value[i], abs=digits)
-            assert float(half) == pytest.approx((upper[i] - lower[i]) / 2, abs=digits)
-            assert float(surrogate) == pytest.approx(got.surrogate_value[i], abs=digits)
-            assert " ".join(status) == got.status[i] == "budget exhausted"
-        assert "9 budget exhausted" in rows[6]
-
-    def test_not_finite(self):
-        """An infinite answer has an error bar of no meaning, but not for want of replicates."""
-        one = dataclasses.replace(
-            correct(T[0], X[0]),
-            value=np.float64(np.nan),
-            stderr=np.float64(np.nan),
-            status="not finite",
+class TestInterval:
+    def test_the_bias_widens_it(self):
+        got = adaptive()
+        assert np.all(got.bias > 0)
+        low, high = got.interval(0.95)
+        inner_low, inner_high = got.interval(0.95, include_bias=False)
+        assert np.all((low < inner_low) & (inner_high < high))
+        np.testing.assert_allclose((low + high) / 2, got.raw_value, rtol=1e-12)
+        assert np.all(inner_low - low <= got.bias * (1 + 1e-9))
+        np.testing.assert_allclose(
+            (inner_high - inner_low) / 2,
+            stats.t.ppf(0.975, got.replicates - 1) * got.stderr,
+            rtol=1e-9,
         )
-        assert "not finite" in str(one)
-        assert "one replicate" not in str(one)
+
+    @pytest.mark.parametrize("bias", [0.0, np.nan])
+    def test_no_bias_and_an_unknown_one(self, bias):
+        got = dataclasses.replace(adaptive(), bias=np.full(6, bias))
+        np.testing.assert_array_equal(
+            got.interval(0.95), adaptive().interval(0.95, include_bias=False)
+        )
 
 
-class TestOutput:
+class TestColumns:
     def test_columns(self):
         got = answer()
         columns = got.columns(gradient=True)
@@ -89,21 +64,20 @@ class TestOutput:
 
     @pytest.mark.parametrize("suffix", [".npy", ".npz"])
     def test_numpy_files(self, tmp_path, suffix):
-        """Read back without unpickling, bit for bit."""
+        """They are read without unpickling, bit for bit."""
         path = tmp_path / f"answer{suffix}"
         answer().save(path)
         saved = np.load(path, allow_pickle=False)
         for name, column in answer().columns(gradient=True).items():
             np.testing.assert_array_equal(saved[name], column)
-            assert np.issubdtype(saved[name].dtype, np.floating) == np.issubdtype(
-                column.dtype, np.floating
-            )
+            is_float = np.issubdtype(saved[name].dtype, np.floating)
+            assert is_float == np.issubdtype(column.dtype, np.floating)
         if suffix == ".npz":
             saved.close()
 
     @pytest.mark.parametrize("scalar", [False, True])
     def test_csv(self, tmp_path, scalar):
-        """Every number is written in full."""
+        """Every number is written with all of its digits."""
         got = correct(T[0], X[0]) if scalar else answer()
         path = tmp_path / "answer.csv"
         got.save(path)
@@ -111,17 +85,27 @@ class TestOutput:
             rows = list(csv.DictReader(file))
         assert len(rows) == (1 if scalar else 9)
         for name, column in got.columns(gradient=True).items():
-            parts = (
-                {name: column}
-                if column.ndim == 1
-                else {f"{name}{i + 1}": column[:, i] for i in range(3)}
-            )
+            parts = {name: column}
+            if column.ndim == 2:
+                parts = {f"{name}{i + 1}": column[:, i] for i in range(3)}
             for key, values in parts.items():
                 read = [row[key] if name == "status" else float(row[key]) for row in rows]
                 np.testing.assert_array_equal(read, values)
 
+    def test_a_shrunken_answer(self, tmp_path):
+        """Columns and files contain the raw value and the kept share."""
+        got = elastic_case.correct(replicates=3, safe=True)
+        columns = got.columns()
+        np.testing.assert_array_equal(columns["raw_value"], got.raw_value)
+        np.testing.assert_array_equal(columns["kept_share"], got.kept_share)
+        got.save(tmp_path / "answer.csv")
+        with open(tmp_path / "answer.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        np.testing.assert_array_equal([float(row["raw_value"]) for row in rows], got.raw_value)
+        np.testing.assert_array_equal([float(row["kept_share"]) for row in rows], got.kept_share)
+
     def test_xarray(self, monkeypatch):
-        """Every column as a variable over (point, axis), with real xarray where it is installed."""
+        """Every column is a variable over (point, axis), in xarray or in a stand-in for it."""
         try:
             import xarray  # noqa: F401
         except ImportError:
@@ -138,6 +122,8 @@ class TestOutput:
             np.testing.assert_array_equal(variable.values, column)
         assert data.attrs["stopped"] == answer().stopped
 
+
+class TestProgress:
     @pytest.mark.parametrize("chunk", [None, 4])
     def test_progress(self, chunk):
         seen = []
@@ -157,74 +143,10 @@ class TestOutput:
         assert capfd.readouterr().out == ""
 
 
-class TestPlot:
-    @staticmethod
-    def axes(got, **options):
-        matplotlib = pytest.importorskip("matplotlib")
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-
-        ax = got.plot(**options)
-        heights = {line.get_label(): np.asarray(line.get_ydata()) for line in ax.get_lines()}
-        heights["corrected, 95 %"] = np.asarray(ax.containers[0].lines[0].get_ydata())
-        ends = np.array(
-            [segment[:, 1] for segment in ax.containers[0].lines[2][0].get_segments()]
-        ).T
-        legend = {text.get_text() for text in ax.get_legend().get_texts()}
-        ax.figure.canvas.draw()
-        plt.close(ax.figure)
-        return ax, heights, ends, legend
-
-    def test_points(self):
-        """Every point with its interval, in the order of its value, and the surrogate beside it."""
-        got = answer()
-        ax, heights, ends, legend = self.axes(got)
-        order = np.argsort(got.value)
-        np.testing.assert_array_equal(heights["corrected, 95 %"], got.value[order])
-        np.testing.assert_array_equal(heights["surrogate"], got.surrogate_value[order])
-        np.testing.assert_allclose(ends, np.array(got.interval(0.95))[:, order], rtol=1e-12)
-        assert legend == {"surrogate", "corrected, 95 %"}
-        assert ax.get_xlabel()
-        assert ax.get_ylabel()
-
-    def test_against_the_exact_value(self):
-        exact = lambda t, x: np.sin(x @ np.linspace(0.4, 0.9, 3) + t)
-        known = scasml.Problem(
-            dim=3, horizon=0.8, terminal=jnp.sum, reference=scasml.Reference(exact, 0.0, "by hand")
-        )
-        got = dataclasses.replace(answer(), problem=known)
-        np.testing.assert_allclose(got.exact(), exact(got.t, got.x), rtol=1e-12)
-        _, heights, _, legend = self.axes(got)
-        order = np.argsort(got.exact())
-        np.testing.assert_allclose(
-            heights["corrected, 95 %"], (got.value - got.exact())[order], atol=1e-12
-        )
-        assert legend == {"surrogate", "corrected, 95 %", "exact"}
-
-    def test_one_point_on_axes_of_ones_own(self):
-        plt = pytest.importorskip("matplotlib.pyplot")
-        _, own = plt.subplots()
-        one = correct(T[0], X[0])
-        ax, heights, _, _ = self.axes(one, ax=own)
-        assert ax is own
-        np.testing.assert_array_equal(heights["corrected, 95 %"], [one.value])
-
-
-def test_plot_of_convergence():
-    """A point a round, and a line through a round of 16 replicates or more that falls as 1/sqrt(N)."""
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    *_, last = scasml.refine(PROBLEM, rough, T, X, method=METHOD, replicates=64)
-    lines = {
-        line.get_label(): np.asarray(line.get_xydata())
-        for line in last.plot_convergence().get_lines()
-    }
-    np.testing.assert_allclose(
-        lines["median point"], [[r.replicates, r.median] for r in last.history]
-    )
-    np.testing.assert_allclose(lines["widest of all points"][:, 1], [r.worst for r in last.history])
-    n, height = lines[r"$1/\sqrt{N}$"].T
-    np.testing.assert_allclose(n, [16, 32, 64])
-    np.testing.assert_allclose(height * np.sqrt(n), 4 * lines["median point"][3, 1])
-    with pytest.raises(scasml.ScasmlError, match="history"):
-        correct(0.8, X).plot_convergence()
+def test_an_answer_is_a_pytree_of_arrays():
+    got = answer()
+    doubled = jax.tree.map(lambda a: 2 * a, got)
+    np.testing.assert_array_equal(doubled.value, 2 * got.value)
+    np.testing.assert_array_equal(doubled.gradient, 2 * got.gradient)
+    assert doubled.problem is got.problem
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(got))

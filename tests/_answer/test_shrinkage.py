@@ -1,4 +1,4 @@
-"""How much of a correction is kept, given its noise: simulated batches with known defects, and `safe=True`."""
+"""How much of a correction is kept: simulated batches with known defects, and `safe=True`."""
 
 import functools
 from typing import Any
@@ -13,34 +13,31 @@ from scipy import stats
 import scasml
 from helpers import heat
 from scasml import Picard
-from scasml._answer.shrinkage import _chance, kept_share
+from scasml._answer.shrinkage import _false_alarm_rate, kept_share
 
-RATIOS = (
-    0.0,
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-)  # of the size of defects to the noise, or to its geometric middle
+# Sizes of the defects over the noise, or over the geometric mean of the noise.
+RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 BATCHES = {2: 500, 10: 300, 100: 100}
 KINDS = ("equal", "spread", "proportional")
 
 
 @functools.cache
 def errors(points, kind, freedom):
-    """Mean squared errors of the kept corrections, the surrogate and the raw estimate, by ratio; and three Monte Carlo errors.
+    """Return, by ratio, three mean squared errors, and three Monte Carlo errors of differences.
 
-    Defects are Gaussian; noise is that of the mean of freedom + 1 Gaussian replicates, its size estimated from these.
-    "equal": all of one size; "spread": log-uniform over two decades, the defects not; "proportional": the defects too.
+    The errors are those of the kept corrections, of the surrogate and of the raw estimate. Defects
+    are Gaussian. The noise is that of a mean of freedom + 1 Gaussian replicates, which also
+    estimate its size. The kinds are:
+
+    - "equal": the noise of all points has the same size;
+    - "spread": the size of the noise is log-uniform over two decades, that of the defects is not;
+    - "proportional": the sizes of noise and defects are proportional.
     """
-    batches, nothing = BATCHES[points], np.zeros(points)
+    batches, zero = BATCHES[points], np.zeros(points)
     rng = np.random.default_rng([points, KINDS.index(kind), freedom])
-    noise = (
-        np.ones((batches, points))
-        if kind == "equal"
-        else 10 ** rng.uniform(-1, 1, (batches, points))
-    )
+    noise = np.ones((batches, points))
+    if kind != "equal":
+        noise = 10 ** rng.uniform(-1, 1, (batches, points))
     unit = rng.normal(size=noise.shape) * (noise if kind == "proportional" else 1)
     error = noise * rng.normal(size=noise.shape)
     stderr = noise * np.sqrt(rng.chisquare(freedom, noise.shape) / freedom)
@@ -50,7 +47,7 @@ def errors(points, kind, freedom):
         measured = defect + error
         share = np.stack(
             [
-                kept_share(m, nothing + freedom + 1, s, nothing)
+                kept_share(m, zero + freedom + 1, s, zero)
                 for m, s in zip(measured, stderr, strict=True)
             ]
         )
@@ -67,20 +64,26 @@ each_batch = pytest.mark.parametrize(
 
 
 class TestSimulated:
-    """By Monte Carlo, with three standard errors allowed for it: a false-fail rate of 1e-3 per comparison at the bound itself."""
+    """Monte Carlo tests that allow three standard errors.
 
-    # What a false alarm costs over a good surrogate, in shares of the raw error.
+    The false-fail rate is 1e-3 per comparison if the true error equals its bound.
+    """
+
+    # Cost of a false alarm where the surrogate is good, over the raw error.
     PRICE = {2: 0.2, 10: 0.12, 100: 0.03}  # noqa: RUF012
 
     @each_batch
-    def test_worse_than_the_surrogate_by_little(self, points, kind, freedom):
+    def test_it_is_hardly_worse_than_the_surrogate(self, points, kind, freedom):
         for ratio, (kept, surrogate, raw, allowed, _) in errors(points, kind, freedom).items():
             assert kept <= surrogate + self.PRICE[points] * raw + allowed, ratio
 
     @pytest.mark.parametrize("freedom", [7, 31])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_better_than_either_in_a_large_batch(self, kind, freedom):
-        """By 5 % worse at most, and where the surrogate is as wrong as the noise, or more, not at all."""
+    def test_it_is_better_than_either_in_a_large_batch(self, kind, freedom):
+        """It is worse by 5 % at most.
+
+        It is not worse at all where the error of the surrogate is that of the noise or larger.
+        """
         for ratio, (kept, surrogate, raw, *allowed) in errors(100, kind, freedom).items():
             if ratio > 0:
                 assert kept <= 1.05 * surrogate + allowed[0], ratio
@@ -89,8 +92,11 @@ class TestSimulated:
                 assert kept <= min(surrogate + allowed[0], raw + allowed[1]), ratio
 
     @pytest.mark.parametrize("size", [1.6, 2.0, 5.0])
-    def test_equal_noise_is_shrunk_by_james_and_stein(self, size):
-        """1 - noise^2/m^2 for a large batch of equal corrections, to the spacing of the candidates; for a small one less."""
+    def test_equal_noise_is_shrunk_by_the_rule_of_james_and_stein(self, size):
+        """A large batch of equal corrections keeps 1 - noise^2/m^2, and a small one less.
+
+        The values of tau that are compared limit the accuracy.
+        """
         batch = lambda n: kept_share(np.full(n, size), np.full(n, 1e6), np.ones(n), np.zeros(n))
         np.testing.assert_allclose(batch(20_000), 1 - 1 / size**2, atol=0.01)
         assert 0.7 * batch(20_000)[0] < batch(30)[0] < batch(200)[0] < batch(20_000)[0]
@@ -98,15 +104,18 @@ class TestSimulated:
     @pytest.mark.parametrize("freedom", [7, 31])
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("points", [2, 10])
-    def test_in_a_small_batch(self, points, kind, freedom):
-        """No rule can be better than either, for defects of every size: measured, at most 2.6 times the better of the two."""
+    def test_a_small_batch(self, points, kind, freedom):
+        """No rule is better than both for defects of every size.
+
+        The measured error is at most 2.6 times the smaller of the two.
+        """
         for ratio in (r for r in RATIOS if r >= 1):
             kept, surrogate, raw, *allowed = errors(points, kind, freedom)[ratio]
             assert kept <= 2.6 * min(surrogate, raw) + max(allowed), ratio
 
 
 class TestOnePoint:
-    """The correction or the surrogate, by a test at 95 %."""
+    """A test at 95 % decides between the correction and the surrogate."""
 
     @staticmethod
     def share(m, count, stderr, bias=0.0):
@@ -121,12 +130,15 @@ class TestOnePoint:
 
     @pytest.mark.parametrize("sign", [-1, 1])
     def test_bias(self, sign):
-        """A bias of many standard errors moves the edge out by itself, and leaves noise one side to be wrong on."""
+        """A bias of many standard errors moves the edge by itself.
+
+        Noise can then be wrong on one side only, so the quantile is one-sided.
+        """
         edge = 30 + stats.t.ppf(0.95, 31) * 0.3
         assert self.share(sign * (edge - 0.003), 32, 0.3, 30) == 0
         assert self.share(sign * (edge + 0.003), 32, 0.3, 30) == 1
 
-    def test_unknown_bias(self):
+    def test_an_unknown_bias_counts_as_zero(self):
         assert self.share(1.0, 32, 0.3, np.nan) == self.share(1.0, 32, 0.3, 0.0) == 1
         assert self.share(0.1, 32, 0.3, np.nan) == self.share(0.1, 32, 0.3, 0.0) == 0
 
@@ -134,7 +146,7 @@ class TestOnePoint:
 class TestShares:
     @staticmethod
     def batch(seed, points=12):
-        """Corrections of one to ten standard errors, with some bias."""
+        """Return corrections of one to ten standard errors, with some bias."""
         rng = np.random.default_rng(seed)
         stderr = 10 ** rng.uniform(-2, 0, points)
         m = stderr * rng.normal(size=points) * 10 ** rng.uniform(0, 1, points)
@@ -145,13 +157,13 @@ class TestShares:
             0.3 * stderr * rng.uniform(size=points),
         )
 
-    def test_between_none_and_all(self):
+    def test_they_lie_between_zero_and_one(self):
         shares = np.concatenate([kept_share(*self.batch(seed)) for seed in range(20)])
         assert np.all((shares >= 0) & (shares <= 1))
         assert np.mean((shares > 0) & (shares < 1)) > 0.5
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_scale(self, seed):
+    def test_the_scale_does_not_matter(self, seed):
         m, count, stderr, bias = self.batch(seed)
         for scale in (1e-6, 1e3):
             scaled = kept_share(scale * m, count, scale * stderr, scale * bias)
@@ -160,22 +172,22 @@ class TestShares:
             )
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_order(self, seed):
+    def test_the_order_does_not_matter(self, seed):
         batch = self.batch(seed)
         order = np.random.default_rng(seed).permutation(12)
         moved = kept_share(*(a[order] for a in batch))
         np.testing.assert_allclose(moved, kept_share(*batch)[order], rtol=1e-9, atol=1e-12)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_sign(self, seed):
+    def test_the_sign_does_not_matter(self, seed):
         m, *rest = self.batch(seed)
         np.testing.assert_array_equal(kept_share(np.abs(m), *rest), kept_share(m, *rest))
 
     @pytest.mark.parametrize(
         "broken", [{"stderr": 0.0}, {"stderr": np.nan}, {"stderr": np.inf}, {"m": np.nan}], ids=str
     )
-    def test_where_it_cannot_be_told(self, broken):
-        """All is kept there, and the others are what they are without it."""
+    def test_a_point_without_a_usable_error_bar(self, broken):
+        """It keeps all of its correction, and the other points do not see it."""
         batch = dict(zip(("m", "count", "stderr", "bias"), self.batch(3), strict=True))
         want = kept_share(*(np.delete(a, 5) for a in batch.values()))
         for name, value in broken.items():
@@ -184,7 +196,7 @@ class TestShares:
         assert share[5] == 1
         np.testing.assert_array_equal(np.delete(share, 5), want)
 
-    def test_more_noise_less_kept(self):
+    def test_more_noise_keeps_less(self):
         m, count, stderr, bias = self.batch(4)
         louder = [
             kept_share(m, count, factor * stderr, bias).mean() for factor in (0.01, 0.3, 3, 100)
@@ -194,19 +206,22 @@ class TestShares:
         assert louder[-1] == 0
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_no_further_than_the_error_bar(self, seed):
-        """Of a correction that stands out alone, among a thousand of noise, all is kept but what noise could be."""
+    def test_no_value_moves_further_than_its_error_bar(self, seed):
+        """One large correction among a thousand of noise loses only what noise could explain."""
         m, stderr = np.random.default_rng(seed).normal(size=1000), np.ones(1000)
         m[7] = 12.0
         share = kept_share(m, np.full(1000, 32.0), stderr, np.zeros(1000))
-        limit = stats.t.ppf(1 - 1e-2 * _chance(1000) / 2000, 31)
+        limit = stats.t.ppf(1 - 1e-2 * _false_alarm_rate(1000) / 2000, 31)
         assert np.all(np.abs(m) * (1 - share) <= limit * (1 + 1e-9))
         assert 0 < share[7] < 1
         assert np.mean(share) < 0.05
 
 
 class Off(eqx.Module):
-    """The solution of `heat` plus a constant and a wave, whose sizes are data: one program for all of them."""
+    """The solution of `heat` plus a constant and a wave.
+
+    Their sizes are data, so one program serves all of them.
+    """
 
     constant: Any
     wave: Any
@@ -227,7 +242,7 @@ def correct(constant=0.0, wave=1.0, x=X, **options):
 
 
 class TestCorrect:
-    def test_value(self):
+    def test_the_value(self):
         got = correct()
         assert np.any((got.kept_share > 0) & (got.kept_share < 1))
         want = got.surrogate_value + got.kept_share * (got.raw_value - got.surrogate_value)
@@ -238,7 +253,7 @@ class TestCorrect:
         )
         np.testing.assert_array_equal(got.kept_share, want)
 
-    def test_all_else_is_that_of_the_raw_estimate(self):
+    def test_all_other_numbers_are_those_of_the_raw_estimate(self):
         safe, raw = correct(), correct(safe=False)
         assert np.any(safe.value != raw.value)
         np.testing.assert_array_equal(raw.value, raw.raw_value)
@@ -247,8 +262,8 @@ class TestCorrect:
         for name in ("raw_value", "stderr", "bias", "gradient", "gradient_stderr", "replicates"):
             np.testing.assert_array_equal(getattr(safe, name), getattr(raw, name), err_msg=name)
 
-    def test_kept(self):
-        """Two replicates at two points tell little: nothing is kept, and the status says so."""
+    def test_two_replicates_at_two_points_keep_the_surrogate(self):
+        """The status says so."""
         got = correct(replicates=2, x=X[:2])
         np.testing.assert_array_equal(got.kept_share, 0)
         np.testing.assert_array_equal(got.value, got.surrogate_value)
@@ -256,8 +271,7 @@ class TestCorrect:
         assert not got.unmet.any()
         assert set(correct(replicates=2, x=X[:2], safe=False).status) == {"budget exhausted"}
 
-    def test_one_point_at_a_time(self):
-        """The surrogate is kept where the interval holds it."""
+    def test_one_point_keeps_the_surrogate_if_its_interval_contains_it(self):
         alone = [correct(x=x) for x in X]
         inside = [
             low <= got.surrogate_value <= high
@@ -269,14 +283,13 @@ class TestCorrect:
         assert [got.status == "kept the surrogate" for got in alone] == inside
 
     @pytest.mark.parametrize("replicates", [2, 64])
-    def test_no_surrogate(self, replicates):
-        """There is nothing to shrink toward."""
+    def test_without_a_surrogate_nothing_is_shrunk(self, replicates):
         got = scasml.correct(PROBLEM, None, 0.1, X, method=Picard(1, 1), replicates=replicates)
         np.testing.assert_array_equal(got.kept_share, 1)
         np.testing.assert_array_equal(got.value, got.raw_value)
 
     def test_an_exact_surrogate(self):
-        """To the rounding of float32."""
+        """It is kept to the rounding of float32."""
         got = correct(wave=0.0, replicates=64)
         np.testing.assert_allclose(got.value, got.surrogate_value, rtol=1e-6, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""The law of defect: its identities hold to rounding, for any surrogate, at any point."""
+"""The equation of the defect: its identities hold to rounding for any surrogate and point."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,9 @@ from test_generator import jit
 import scasml
 from helpers import manufactured, network_surrogate, rough
 from scasml import Picard, problems
+from scasml._equations.base import Solution
 from scasml._equations.defect import Defect
-from scasml._equations.problem import Solution
+from scasml._support.errors import ArgumentTypeError
 from scasml.surrogates import wrap
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -32,22 +33,23 @@ U, Z, V, W = (
 
 
 def second(t, x):
-    """Another surrogate, of another shape."""
+    """A second surrogate, with another functional form."""
     return 0.3 * jnp.cos(x[0] - x[1] * x[2] + 2 * t) + 0.2 * x[1] * t
 
 
 def everywhere(f, *rows):
-    """f at three points."""
+    """Evaluate f at three points."""
     return jit(jax.vmap(f))(*rows)
 
 
 def matrix_of(problem):
+    """Return sigma as a (d, d) matrix."""
     sigma = np.asarray(problem.dynamics.sigma)
     return sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (problem.dim,)))
 
 
-def moved(problem, u, t, x):
-    """u_t + L u by its definition, full Hessian."""
+def parabolic(problem, u, t, x):
+    """Return u_t + L u by its definition, with a full Hessian."""
     matrix = matrix_of(problem)
     gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
     return (
@@ -57,8 +59,8 @@ def moved(problem, u, t, x):
     )
 
 
-def parts(equation):
-    """Everything a law says, at (t, x) and at two solutions there."""
+def functions_of(equation):
+    """Return a function that evaluates an equation at (t, x) and at two solutions there."""
     return lambda t, x, u, z, v, w: {
         "terminal": equation.terminal(x),
         "source": equation.source(t, x, KEY),
@@ -85,6 +87,7 @@ ZOO = {
 
 
 def check_no_defect(problem, exact):
+    """Check that the defect of the exact solution has zero source and zero terminal condition."""
     equation = Defect(problem, wrap(exact, problem))
     t = T * problem.horizon
     source, terminal, size = everywhere(
@@ -95,25 +98,28 @@ def check_no_defect(problem, exact):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_an_exact_surrogate_of_the_zoo_leaves_no_defect(name):
+def test_exact_solutions_of_the_zoo_have_zero_defect(name):
     check_no_defect(problems.catalogue()[name](dim=3), ZOO[name])
 
 
 @pytest.mark.parametrize("sigma", SIGMA)
-def test_an_exact_surrogate_leaves_no_defect(sigma):
+def test_a_manufactured_solution_has_zero_defect(sigma):
     check_no_defect(*manufactured(diffusion=SIGMA[sigma]))
 
 
 @pytest.mark.parametrize("sigma", SIGMA)
-def test_the_definition(sigma):
-    """Fb(v, z) = F(uh + v, zh + z) - F(uh, zh) + eps and gb = g - uh(T), with eps from a full Hessian; z is not multiplied by sigma again."""
+def test_against_the_definition(sigma):
+    """Fb(v, z) = F(uh + v, zh + z) - F(uh, zh) + eps and gb = g - uh(T).
+
+    Here eps has a full Hessian, and z is not multiplied by sigma again.
+    """
     problem, _ = manufactured(diffusion=SIGMA[sigma])
     equation = Defect(problem, wrap(rough, problem))
 
     def literal(t, x, u, z, v, w):
         uh, zh = rough(t, x), matrix_of(problem).T @ jax.grad(rough, 1)(t, x)
         f = lambda u, z: problem.nonlinearity(t, x, uh + u, zh + z)
-        eps = moved(problem, rough, t, x) + f(0.0, jnp.zeros(3))
+        eps = parabolic(problem, rough, t, x) + f(0.0, jnp.zeros(3))
         fb = lambda u, z: f(u, z) - f(0.0, jnp.zeros(3)) + eps
         gb = problem.terminal(x) - rough(jnp.asarray(problem.horizon), x)
         return {
@@ -125,13 +131,13 @@ def test_the_definition(sigma):
 
     rows = (T, X, U, Z, V, W)
     check_equal(
-        *everywhere(lambda *row: (parts(equation)(*row), literal(*row)), *rows),
+        *everywhere(lambda *row: (functions_of(equation)(*row), literal(*row)), *rows),
         rtol=1e-11,
         atol=1e-12,
     )
 
 
-def test_the_law_moves_as_its_problem_does():
+def test_the_defect_has_the_dynamics_of_its_problem():
     problem, _ = manufactured(diffusion=SIGMA["full"], uses_z=False)
     equation = Defect(problem, wrap(rough, problem))
     assert (equation.dim, equation.horizon, equation.uses_u, equation.uses_z) == (
@@ -144,7 +150,7 @@ def test_the_law_moves_as_its_problem_does():
 
 
 def test_a_nonlinearity_without_z_needs_no_gradient():
-    """uses_z = False leaves the gradient of uh out of the difference, and the difference as it is."""
+    """With uses_z = False the difference is the same without the gradient of uh."""
     problem, _ = manufactured(uses_z=False)
     equation = Defect(problem, wrap(rough, problem))
     literal = lambda t, x, u, v: (
@@ -166,17 +172,18 @@ def test_a_nonlinearity_without_z_needs_no_gradient():
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_a_difference_holds_no_residual():
-    """A surrogate with the value and gradient of another at a point, and other second derivatives and rate there: same difference, bit for bit.
+def test_a_difference_has_no_residual():
+    """The difference depends on the value and gradient of the surrogate only, bit for bit.
 
-    Its source differs, by the change of the rate and of the trace.
+    Two surrogates agree in value and gradient at a point, and differ in their time derivative and
+    second derivatives there. Their sources differ by the change of these.
     """
     problem, _ = manufactured(diffusion=SIGMA["full"])
     t0, x0 = 0.3, X[0]
     bent = lambda t, x: rough(t, x) + 0.7 * (x - x0) @ (x - x0) + 0.4 * (t - t0)
-    laws = [Defect(problem, wrap(u, problem)) for u in (rough, bent)]
+    equations = [Defect(problem, wrap(u, problem)) for u in (rough, bent)]
     one, other = everywhere(
-        lambda *row: [parts(equation)(*row) for equation in laws],
+        lambda *row: [functions_of(equation)(*row) for equation in equations],
         np.full(3, t0),
         np.stack([x0] * 3),
         U,
@@ -192,19 +199,28 @@ def test_a_difference_holds_no_residual():
 
 @pytest.mark.parametrize("uses_z", [True, False])
 def test_a_correction_of_a_correction(uses_z):
-    """Defect(Defect(P, u1), u2) is Defect(P, u1 + u2) in everything it says."""
+    """Defect(Defect(P, u1), u2) and Defect(P, u1 + u2) have the same functions."""
     problem, _ = manufactured(uses_z=uses_z)
     first, other = network_surrogate(problem, seed=1), wrap(second, problem)
     nested = Defect(Defect(problem, first), other)
     joint = Defect(problem, wrap(lambda t, x: first(t, x) + second(t, x), problem))
     one, two = everywhere(
-        lambda *row: [parts(equation)(*row) for equation in (nested, joint)], T, X, U, Z, V, W
+        lambda *row: [functions_of(equation)(*row) for equation in (nested, joint)],
+        T,
+        X,
+        U,
+        Z,
+        V,
+        W,
     )
     check_equal(one, two, rtol=1e-11, atol=1e-12)
 
 
 def test_a_corrected_correction_is_the_same_simulation():
-    """`correct` takes a law of defect for a problem: it draws the same paths for both laws, so the corrections agree to rounding."""
+    """`correct` accepts a `Defect` as the problem.
+
+    It draws the same paths for both equations, so the corrections agree to rounding.
+    """
     problem = scasml.Problem(
         dim=3,
         horizon=0.8,
@@ -219,19 +235,28 @@ def test_a_corrected_correction_is_the_same_simulation():
     np.testing.assert_allclose(nested.stderr, joint.stderr, rtol=1e-9)
 
 
-def test_the_zero_surrogate_leaves_the_problem():
+def test_the_zero_surrogate_does_not_change_the_problem():
     problem, _ = manufactured(diffusion=SIGMA["full"])
     equation = Defect(problem, wrap(lambda t, x: 0.0, problem))
     one, other = everywhere(
-        lambda *row: [parts(equation)(*row) for equation in (equation, problem)], T, X, U, Z, V, W
+        lambda *row: [functions_of(equation)(*row) for equation in (equation, problem)],
+        T,
+        X,
+        U,
+        Z,
+        V,
+        W,
     )
     check_equal(one, other, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("model", ["closed form", "network"])
 @pytest.mark.parametrize("sigma", ["diagonal", "full"])
-def test_the_defect_solves_its_law(sigma, model):
-    """v = u - uh: v_t + L v + Fb(v, sigma^T grad v) = 0 and v(T) = gb, by automatic differentiation of the known u."""
+def test_the_defect_solves_its_equation(sigma, model):
+    """v = u - uh solves v_t + L v + Fb(v, sigma^T grad v) = 0 with v(T) = gb.
+
+    The derivatives of v are taken by automatic differentiation of the known u.
+    """
     problem, exact = manufactured(diffusion=SIGMA[sigma])
     surrogate = (
         wrap(rough, problem) if model == "closed form" else network_surrogate(problem, seed=2)
@@ -243,7 +268,7 @@ def test_the_defect_solves_its_law(sigma, model):
         z = matrix_of(problem).T @ jax.grad(v, 1)(t, x)
         end = jnp.asarray(problem.horizon)
         return (
-            moved(problem, v, t, x) + equation.nonlinearity(t, x, v(t, x), z, KEY),
+            parabolic(problem, v, t, x) + equation.nonlinearity(t, x, v(t, x), z, KEY),
             v(end, x) - equation.terminal(x),
             equation.source(t, x, KEY),
         )
@@ -251,4 +276,14 @@ def test_the_defect_solves_its_law(sigma, model):
     inside, end, eps = everywhere(residual, T, X)
     np.testing.assert_allclose(inside, 0, atol=1e-12)
     np.testing.assert_allclose(end, 0, atol=1e-14)
-    assert np.min(np.abs(eps)) > 1e-3  # the surrogate is wrong, so the test can tell
+    assert np.min(np.abs(eps)) > 1e-3  # the surrogate is wrong, so the test is not vacuous
+
+
+@pytest.mark.parametrize("surrogate", [rough, None, 1.0])
+def test_a_surrogate_that_is_not_wrapped_is_refused(surrogate):
+    problem, _ = manufactured()
+    message = (
+        "^surrogate must be made by scasml.surrogates.wrap for Defect, got .*: wrap it first.$"
+    )
+    with pytest.raises(ArgumentTypeError, match=message):
+        Defect(problem, surrogate)

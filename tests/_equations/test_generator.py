@@ -1,8 +1,9 @@
-"""The residual engine against derivatives taken one at a time: u, z = sigma^T grad u and u_t + L u.
+"""The generator against derivatives by reverse mode: u, z = sigma^T grad u and u_t + L u.
 
-The oracle is jax.grad and jacrev(jacrev): no forward mode, nothing shared with the engine. A function that reverse
-mode cannot follow (while_loop) has a twin written without it. The strict settings of conftest hold: an engine that breaks
-a rule of theirs would quietly take the slow route, and `route` is checked everywhere.
+The oracle uses jax.grad and jacrev(jacrev). It has no forward mode, and no code in common with the
+generator. A function that reverse mode cannot follow (while_loop) has a twin without the loop. The
+strict settings of conftest hold. A generator that violated them would take the slow route without
+an error, so `route` is checked everywhere.
 """
 
 import equinox as eqx
@@ -14,8 +15,9 @@ import pytest
 import scasml
 from helpers import SIGMAS
 from scasml._equations.generator import Generator, Hutchinson
+from scasml._support.jaxprs import inner_jaxprs
 from scasml.surrogates import wrap
-from scasml.surrogates.callables import Function
+from scasml.surrogates.adapters.functions import Function
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -30,14 +32,15 @@ KEY = jax.random.key(0)
 
 
 def _accepted(options):
+    """Return the compiler options, or no options if this version of XLA does not know them."""
     try:
         jax.jit(lambda x: x + 1, compiler_options=options)(1.0)
-    except jax.errors.JaxRuntimeError:  # another version of XLA, without this option
+    except jax.errors.JaxRuntimeError:
         return {}
     return options
 
 
-# Every program here runs once, so it is compiled with little optimisation: a third of the time.
+# Every program here runs once, so it is compiled with little optimisation, which is faster.
 QUICK = {
     **_accepted({"xla_backend_optimization_level": 0}),
     **_accepted({"xla_cpu_use_fusion_emitters": False}),
@@ -53,7 +56,7 @@ def equation(diffusion=FULL, drift=MU, dim=DIM):
 
 
 def by_definition(problem, u):
-    """u, z and u_t + L u with a full Hessian, in reverse mode."""
+    """Return a function that computes u, z and u_t + L u with a full Hessian, by reverse mode."""
     sigma = np.asarray(problem.dynamics.sigma)
     matrix = sigma if sigma.ndim == 2 else np.diag(np.broadcast_to(sigma, (problem.dim,)))
     mu = np.broadcast_to(problem.dynamics.mu, (problem.dim,))
@@ -71,7 +74,7 @@ def by_definition(problem, u):
 
 
 def check(problem, model, route="ito", twin=None, t=T, x=X, **options):
-    """The engine and the oracle in one program; `twin` is the same function for the oracle."""
+    """Compare the generator and the oracle; `twin` is the same function, for the oracle."""
     surrogate = model if isinstance(model, Function) else wrap(model, problem, **options)
     generator = Generator(problem, surrogate)
     assert generator.route == route
@@ -87,7 +90,7 @@ class TestNetworks:
     @pytest.mark.parametrize(
         ("inputs", "sigma"), [("tx", "scalar"), ("xt", "diagonal"), ("tx", "full"), ("xt", "full")]
     )
-    def test_every_shape_of_diffusion_and_both_orders(self, inputs, sigma):
+    def test_shapes_of_sigma_and_orders_of_inputs(self, inputs, sigma):
         network = eqx.nn.MLP(DIM + 1, 1, 6, 2, jnp.tanh, key=jax.random.key(1))
         check(equation(SIGMA[sigma]), network, inputs=inputs)
 
@@ -95,10 +98,10 @@ class TestNetworks:
         ("width", "activation"), [(2, jax.nn.gelu), (6, jax.nn.softplus), (2, jax.nn.silu)]
     )
     def test_first_layer(self, width, activation):
-        """Below and above the width of the network: min(d, width) directions are followed, not d."""
+        """min(d, width) directions are followed, for a width below d and for one above."""
         network = eqx.nn.MLP(DIM + 1, "scalar", width, 2, activation, key=jax.random.key(2))
         generator = check(equation(), network, inputs="tx")
-        assert generator.fixed[0].shape[0] == min(DIM, width)
+        assert generator.constant_directions[0].shape[0] == min(DIM, width)
 
     @pytest.mark.parametrize(
         "options",
@@ -109,10 +112,10 @@ class TestNetworks:
         ],
         ids=["scan", "one layer", "no bias"],
     )
-    def test_variants(self, options):
+    def test_options_of_networks(self, options):
         network = eqx.nn.MLP(DIM + 1, 1, 3, activation=jnp.tanh, key=jax.random.key(3), **options)
         generator = check(equation(), network, inputs="xt")
-        assert generator.fixed[0].shape[0] == (3 if network.depth else 1)
+        assert generator.constant_directions[0].shape[0] == (3 if network.depth else 1)
 
     def test_sequential(self):
         keys = jax.random.split(jax.random.key(4), 2)
@@ -122,13 +125,18 @@ class TestNetworks:
             eqx.nn.Lambda(jnp.sin),
             eqx.nn.Linear(3, 1, key=keys[1]),
         ]
-        assert check(equation(), eqx.nn.Sequential(layers), inputs="tx").fixed[0].shape[0] == 3
+        assert (
+            check(equation(), eqx.nn.Sequential(layers), inputs="tx")
+            .constant_directions[0]
+            .shape[0]
+            == 3
+        )
         behind = eqx.nn.Sequential([eqx.nn.Lambda(jnp.sin), *layers])
-        assert check(equation(), behind, inputs="xt").fixed is None
+        assert check(equation(), behind, inputs="xt").constant_directions is None
 
     def test_residual(self):
         class Residual(eqx.Module):
-            """x is normalised and t enters every block, so there is no first layer to cut."""
+            """x is normalised and t enters every block, so there is no linear first layer."""
 
             enter: eqx.nn.Linear
             blocks: list[eqx.nn.Linear]
@@ -154,13 +162,13 @@ class TestNetworks:
         check(equation(), lambda t, x: jnp.sum(jnp.tanh(convolved(x)) ** 2) * t)
 
     def test_folx_agrees(self):
-        """An independent forward Laplacian: with sigma = sqrt 2 and no drift, L u is the Laplacian."""
+        """The forward Laplacian of folx is L u for sigma = sqrt 2 and no drift."""
         folx = pytest.importorskip("folx")
         problem = equation(np.sqrt(2.0), 0.0)
         network = eqx.nn.MLP(DIM + 1, "scalar", 6, 2, jnp.tanh, key=jax.random.key(7))
         surrogate = wrap(network, problem, inputs="tx")
         generator = Generator(problem, surrogate)
-        u, z, moved = jit(lambda t, x: generator(t, x, KEY))(T, X)
+        u, z, parabolic = jit(lambda t, x: generator(t, x, KEY))(T, X)
         with jax.numpy_rank_promotion("allow"):
             other = folx.forward_laplacian(
                 lambda x: network(jnp.concatenate([jnp.asarray(T)[None], x]))
@@ -168,14 +176,14 @@ class TestNetworks:
         rate = jax.grad(lambda t: network(jnp.concatenate([t[None], X])))(jnp.asarray(T))
         np.testing.assert_allclose(u, other.x, rtol=1e-12)
         np.testing.assert_allclose(z, np.sqrt(2.0) * other.dense_jacobian, rtol=1e-11)
-        np.testing.assert_allclose(moved, rate + other.laplacian, rtol=1e-11)
+        np.testing.assert_allclose(parabolic, rate + other.laplacian, rtol=1e-11)
 
 
 MATRIX = np.arange(12.0).reshape(DIM, 3) / 10 - 0.4
 
 
 def elementwise(t, x):
-    """Every function of one number that has a rule of its own, inside its domain."""
+    """All elementwise functions that have a rule, inside their domains."""
     y = 0.4 * jnp.sin(x) + 0.1 * t
     plus = 1.5 + y
     anywhere = [
@@ -220,7 +228,7 @@ def elementwise(t, x):
 
 
 def shapes(t, x):
-    """Everything that only moves numbers about."""
+    """Primitives that only rearrange numbers."""
     y = jnp.concatenate([x[::-1], jnp.pad(x[1:3], 1, constant_values=0.5), t[None]])
     y = jnp.stack([y, y[::-1]]).T.reshape(-1)
     y = jnp.cumsum(y)[2:-1:2]
@@ -233,7 +241,7 @@ def shapes(t, x):
 
 
 def integers(t, x):
-    """Outputs that are integers or booleans, beside ones that move and on their own."""
+    """Primitives with integer or boolean outputs, with and without floating-point outputs."""
     order = jnp.argsort(x)
     largest, where = jax.lax.top_k(x * t, 2)
     steps = jnp.round(3 * x).astype(int) + (2 * x).astype(int)
@@ -247,7 +255,7 @@ def integers(t, x):
 
 
 def loops(t, x):
-    """A fixed number of steps, and a scan, over carries that depend on the input."""
+    """A loop with a fixed number of steps and a scan; their carries depend on the input."""
     y = jax.lax.fori_loop(0, 3, lambda i, y: jnp.sin(y + i * t) + 0.1 * x, x)
     carry, ys = jax.lax.scan(lambda c, a: (jnp.tanh(c * a + t), c**2), x[0], x)
     return y @ x + carry + jnp.sum(ys)
@@ -260,14 +268,14 @@ def branches(t, x):
 
 
 def nested(t, x):
-    """jit, jax.checkpoint and a custom_jvp inside, one in the other."""
+    """jit, jax.checkpoint and a custom_jvp, nested in each other."""
     inner = jax.jit(lambda y: jnp.sum(jnp.sin(y) * y))
     outer = jax.checkpoint(lambda y, t: inner(y * t) + jnp.sum(jax.nn.silu(y)))
     return outer(x, t) ** 2 + jax.jit(lambda y, n: y**n, static_argnums=1)(inner(x), 3)
 
 
 def solved(t, x):
-    """Linear algebra with a matrix that depends on the input."""
+    """A linear system and a determinant, of a matrix that depends on the input."""
     matrix = jnp.diag(2 + x**2) + 0.1 * jnp.outer(x, x) + t * np.eye(DIM)
     return x @ jnp.linalg.solve(matrix, jnp.sin(x)) + jnp.linalg.slogdet(matrix)[1]
 
@@ -277,7 +285,7 @@ def stopped(t, x):
 
 
 def places(t, x):
-    """Functions of one coordinate at a time, over many points at once, and sums over either axis."""
+    """Functions of single coordinates, at several points at once, and sums over either axis."""
     points = np.linspace(-0.5, 0.7, 3 * DIM).reshape(3, DIM)
     at = jnp.sqrt(1 + t) * points + x[None]
     turned = jnp.squeeze(jnp.expand_dims(jnp.sin(at).T, 1), 1)
@@ -292,7 +300,7 @@ def places(t, x):
 
 
 def chain(t, x):
-    """Neighbours: where a noise is no longer of one coordinate alone."""
+    """Functions of neighbouring coordinates, for which the noise has several bands."""
     steps = x[1:] - x[:-1]
     bends = (steps[1:] - steps[:-1]) * jnp.sin(x[1:-1])
     energy = (
@@ -356,15 +364,15 @@ class TestFunctions:
     @pytest.mark.parametrize("sigma", ["full", "diagonal"])
     @pytest.mark.parametrize("name", FUNCTIONS)
     def test_against_the_hessian(self, name, sigma):
-        """With a full sigma the noise is written out from the start, with a diagonal one every coordinate has its own."""
+        """With a full sigma the noise is dense from the start, with a diagonal one it is banded."""
         check(equation(SIGMA[sigma]), FUNCTIONS[name])
 
-    def test_a_number_for_sigma(self):
+    def test_a_scalar_sigma(self):
         check(equation(SIGMA["scalar"], 0.3), FUNCTIONS["products"])
 
     @pytest.mark.parametrize("sigma", ["scalar", "full"])
     def test_one_dimension(self, sigma):
-        """An axis of length 1 may be an axis of coordinates, or one to be broadcast along."""
+        """An axis of length 1 is either the axis of coordinates or one that is broadcast."""
         problem = equation(0.7 if sigma == "scalar" else np.array([[0.7]]), 0.3, dim=1)
         model = lambda t, x: (
             jnp.sum(jnp.broadcast_to(jnp.sin(x), (3,)) * np.arange(3.0) * t) + jnp.sum(x) ** 3
@@ -372,7 +380,10 @@ class TestFunctions:
         check(problem, model, x=np.array([0.4]))
 
     def test_while_loop(self):
-        """The engine follows what reverse mode, and so `wrap`, cannot. The number of steps depends on the input: here it is 2."""
+        """The generator follows a while_loop, which reverse mode and therefore `wrap` cannot.
+
+        The number of steps depends on the input. Here it is 2.
+        """
         step = lambda y: 0.8 * jnp.sin(y)
 
         def looped(t, x):
@@ -389,7 +400,7 @@ class TestFunctions:
         )
 
     def test_outside_jit(self):
-        """One primitive at a time, against the derivatives by hand."""
+        """Without jit, the result equals the derivatives by hand."""
         problem, u = equation(), lambda t, x: jnp.dot(x, x) * t
         got = Generator(problem, wrap(u, problem))(jnp.asarray(T), jnp.asarray(X), KEY)
         np.testing.assert_allclose(got[1], 2 * T * FULL.T @ X, rtol=1e-12)
@@ -409,17 +420,20 @@ def _backward(x, cotangent):
 reverse_only.defvjp(lambda x: (reverse_only(x), x), _backward)
 
 
-def closed(t, x):
+def reverse_only_model(t, x):
     return reverse_only(x) * jnp.cos(t) + t * jnp.sum(x**3)
 
 
-def opened(t, x):
+def smooth_twin(t, x):
     return jnp.sum(jnp.sin(x) * x[::-1]) * jnp.cos(t) + t * jnp.sum(x**3)
 
 
-class TestOwnNoise:
-    def test_no_square_of_d_before_the_sum(self):
-        """Logarithms of sums, over neighbours too, at eight points in 50 dimensions: not an array of 50 x 50 numbers anywhere."""
+class TestBandedNoise:
+    def test_the_noise_stays_banded_up_to_the_sum(self):
+        """At eight points in 50 dimensions, no array of the program has 50 x 50 numbers per point.
+
+        The function consists of logarithms of sums, over neighbours too.
+        """
         problem = equation(0.7, 0.1, dim=50)
         points = np.random.default_rng(0).normal(size=(8, 50))
 
@@ -429,39 +443,41 @@ class TestOwnNoise:
 
         largest = lambda problem: max(
             v.aval.size
-            for v in outputs(jax.make_jaxpr(engine(problem, model))(T, np.zeros(50)).jaxpr)
+            for v in outputs(jax.make_jaxpr(generator_of(problem, model))(T, np.zeros(50)).jaxpr)
         )
         assert largest(problem) == 8 * 50
         assert largest(equation(0.7 * np.eye(50), 0.1, dim=50)) == 8 * 50 * 50
 
 
-def engine(problem, model):
+def generator_of(problem, model):
+    """Return the generator of a model as a function of (t, x)."""
     generator = Generator(problem, wrap(model, problem))
     return lambda t, x: generator(t, x, KEY)
 
 
 def outputs(jaxpr):
-    """Of every equation, inner programs included."""
+    """Yield the output variables of every equation, those of inner jaxprs included."""
     for equation in jaxpr.eqns:
         yield from equation.outvars
-        for inner in equation.params.values():
-            if hasattr(inner, "jaxpr"):
-                yield from outputs(inner.jaxpr)
+        for inner in inner_jaxprs(equation):
+            yield from outputs(inner)
 
 
 class TestReverseOnly:
-    def test_forward_mode_would_fail(self):
+    def test_forward_mode_fails(self):
         with pytest.raises(TypeError):
             jax.jacfwd(jax.grad(reverse_only))(X)
 
     @pytest.mark.parametrize("sigma", SIGMA)
     def test_by_hessian(self, sigma):
-        check(equation(SIGMA[sigma]), closed, route="hessian", twin=opened)
+        check(equation(SIGMA[sigma]), reverse_only_model, route="hessian", twin=smooth_twin)
 
     def test_gradient(self):
-        """Pathwise levels differentiate the residual: the two routes have the same third derivatives."""
+        """Both routes have the same third derivatives, which pathwise gradients need."""
         problem = equation()
-        slow, fast = (Generator(problem, wrap(u, problem)) for u in (closed, opened))
+        slow, fast = (
+            Generator(problem, wrap(u, problem)) for u in (reverse_only_model, smooth_twin)
+        )
         assert (slow.route, fast.route) == ("hessian", "ito")
         slope = lambda generator, t, x: jax.grad(lambda x: generator(t, x, KEY)[2])(x)
         one, other = jit(lambda t, x: [slope(generator, t, x) for generator in (slow, fast)])(T, X)
@@ -476,7 +492,7 @@ class TestTransformations:
         return Generator(problem, wrap(network, problem, inputs="tx"))
 
     def test_vmap(self):
-        """A batch has the values of its points."""
+        """The values of a batch are those of its points."""
         generator = self.generator()
         t, x = np.linspace(0, 1, 3), np.random.default_rng(0).normal(size=(3, DIM))
         one = jit(lambda t, x: generator(t, x, KEY))
@@ -487,7 +503,10 @@ class TestTransformations:
 
     @pytest.mark.parametrize("name", ["network", "solved"])
     def test_third_derivatives(self, name):
-        """The gradient of u_t + L u against central differences: step 1e-5, so about 1e-10 from truncation and 1e-10 from rounding."""
+        """Compare the gradient of u_t + L u with central differences.
+
+        With step 1e-5, truncation and rounding contribute an error of about 1e-10 each.
+        """
         problem = equation()
         generator = (
             self.generator()
@@ -495,13 +514,13 @@ class TestTransformations:
             else Generator(problem, wrap(FUNCTIONS[name], problem))
         )
         assert generator.route == "ito"
-        moved = lambda t, x: generator(t, x, KEY)[2]
+        parabolic = lambda t, x: generator(t, x, KEY)[2]
         h = 1e-5
         points = np.concatenate([h * np.eye(DIM + 1), -h * np.eye(DIM + 1)]) + np.append(T, X)
         (rate, slope), values = jit(
             lambda t, x, p: (
-                jax.grad(moved, (0, 1))(t, x),
-                jax.lax.map(lambda v: moved(v[0], v[1:]), p),
+                jax.grad(parabolic, (0, 1))(t, x),
+                jax.lax.map(lambda v: parabolic(v[0], v[1:]), p),
             )
         )(T, X, points)
         differences = (values[: DIM + 1] - values[DIM + 1 :]) / (2 * h)
@@ -513,19 +532,20 @@ class TestTransformations:
 
 class TestHutchinson:
     MODELS = {  # noqa: RUF012
-        "function": lambda: (opened, {}),
+        "function": lambda: (smooth_twin, {}),
         "first layer": lambda: (
             eqx.nn.MLP(DIM + 1, 1, 3, 2, jnp.tanh, key=jax.random.key(9)),
             {"inputs": "tx"},
         ),
-        "reverse only": lambda: (closed, {}),
+        "reverse only": lambda: (reverse_only_model, {}),
     }
 
     @pytest.mark.parametrize("model", MODELS)
     def test_unbiased(self, model):
-        """The mean over 4000 keys is the exact trace, to 6 standard errors: false-fail rate 2e-9 for each of 3 models.
+        """The mean over 4000 keys is the exact trace, to 6 standard errors.
 
-        A single draw is far off, so the test can tell: its spread is over 0.1 % of the answer. u and z are exact in every draw.
+        The false-fail rate is 2e-9 for each of 3 models. The standard deviation of one draw is over
+        0.1 % of the answer, so the test is not vacuous. u and z are exact in every draw.
         """
         problem = equation()
         function, options = self.MODELS[model]()
@@ -533,7 +553,7 @@ class TestHutchinson:
         exact, drawn = Generator(problem, surrogate), Generator(problem, surrogate, Hutchinson(2))
         keys = jax.random.split(jax.random.key(10), 4000)
         draw = lambda key, t, x: drawn(t, x, key)
-        (u, z, moved), (values, gradients, traces) = jit(
+        (u, z, parabolic), (values, gradients, traces) = jit(
             lambda t, x: (exact(t, x, KEY), jax.vmap(draw, (0, None, None))(keys, t, x))
         )(T, X)
         np.testing.assert_allclose(values, np.broadcast_to(u, values.shape), rtol=1e-12)
@@ -541,12 +561,12 @@ class TestHutchinson:
             gradients, np.broadcast_to(z, gradients.shape), rtol=1e-11, atol=1e-14
         )
         spread = np.std(traces, ddof=1)
-        assert spread > 1e-3 * abs(moved)
-        assert abs(np.mean(traces) - moved) < SIGMAS * spread / np.sqrt(len(traces))
+        assert spread > 1e-3 * abs(parabolic)
+        assert abs(np.mean(traces) - parabolic) < SIGMAS * spread / np.sqrt(len(traces))
 
     @pytest.mark.parametrize("model", MODELS)
     def test_all_coordinates_are_the_exact_trace(self, model):
-        """Without replacement: K = d leaves nothing to chance."""
+        """Columns are drawn without replacement, so K = d has no randomness."""
         problem = equation()
         function, options = self.MODELS[model]()
         surrogate = wrap(function, problem, **options)

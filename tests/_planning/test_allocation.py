@@ -1,4 +1,4 @@
-"""How many samples of each increment are taken, which are left out, and that a Picard iteration by such numbers is right."""
+"""Allocation: samples per increment, omitted increments, and `Picard(allocation="measured")`."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, manufactured, setting
+from helpers import SIGMAS, Tuned, manufactured, replicate
 from scasml import Defect, Linearised, Picard, Problem
-from scasml._planning.allocation import COUNTED_ON, LEFT_OUT, NET, REPLICATE, allocate
-from scasml._planning.task import Control
-from scasml._planning.tuning import Trial
-from scasml.execution import Kernel
-from scasml.execution.stopping import Budget
-from scasml.surrogates.wrapping import wrap
+from scasml._planning.allocation import allocate
+from scasml._planning.policy import DEFAULT_POLICY
+from scasml.estimators import Tuning
+from scasml.execution import LocalExecutor, Program
+from scasml.execution.points import Points
+from scasml.execution.row_numbers import RowNumbers, rows_at
+from scasml.execution.stopping import StoppingRule
+from scasml.surrogates import wrap
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -23,97 +25,119 @@ BOUNDS = np.array([32.0, 32.0, 2.0]), np.array([8192.0, 8192.0, 1024.0])
 
 
 def good(t, x):
+    """Return the solution with an error of 0.02."""
     return EXACT(t, x) + 0.02 * jnp.cos(x[0] - x[1] + t)
 
 
-def allocation(variance, adds=None, **rules):
-    adds = None if adds is None else np.array([adds])
-    return allocate(Budget(**rules), BOUNDS, WORK, np.ones(1), np.array([variance]), adds)
+def allocation(variance, contribution=None, **rules):
+    """Return the allocation at one point where the solution is 1."""
+    bound = None if contribution is None else np.array([contribution])
+    return allocate(StoppingRule(**rules), BOUNDS, WORK, np.ones(1), np.array([variance]), bound)
 
 
-def counts(variance, adds=None, **rules):
-    return allocation(variance, adds, **rules).counts[0]
+def samples(variance, contribution=None, **rules):
+    """Return the samples per increment at one point where the solution is 1."""
+    return allocation(variance, contribution, **rules).samples[0]
 
 
-class TestCounts:
+class TestSamples:
     def test_they_are_powers_of_two_within_bounds(self):
         for variance in ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1e30, 1.0, 0.0], [np.nan] * 3):
-            got = counts(variance, rtol=1e-3)
+            got = samples(variance, rtol=1e-3)
             assert np.all((got & (got - 1)) == 0)
             assert np.all(got >= BOUNDS[0])
             assert np.all(got <= BOUNDS[1])
 
     def test_they_follow_the_variance_and_the_work(self):
-        """N_k ~ sqrt(v_k/c_k): four times the work, half as many; a hundred times the variance, ten times as many."""
-        got = counts([1.0, 1.0, 1.0], rtol=0.1)
+        """N_k is proportional to sqrt(v_k/c_k)."""
+        got = samples([1.0, 1.0, 1.0], rtol=0.1)
         assert got[0] == 2 * got[1]
         assert got[0] in (8 * got[2], 16 * got[2])
-        assert counts([64.0, 1.0, 0.0], rtol=0.03)[0] == 16 * counts([64.0, 1.0, 0.0], rtol=0.03)[1]
+        got = samples([64.0, 1.0, 0.0], rtol=0.03)
+        assert got[0] == 16 * got[1]
 
     @pytest.mark.parametrize("rtol", [0.02, 0.006])
-    def test_they_are_as_many_as_the_tolerance_takes(self, rtol):
-        """For a standard error of half the tolerance: were the variance of a net (32/N)^1.5/N that of a sample, 16 replicates would do, to the
-        rounding of powers of two: N is off by sqrt(2) at most, the deviation by 2^0.625."""
+    def test_sixteen_replicates_reach_the_tolerance(self, rtol):
+        """The standard error aimed for is half the tolerance.
+
+        The variance of a net of N samples is taken as (32/N)^1.5/N times that of a sample. Powers
+        of 2 change N by sqrt(2) at most, and the deviation by 2^0.625.
+        """
         variance = np.array([1.0, 2.0, 0.5])
-        got = counts(variance, rtol=rtol)
-        smaller = (32 / np.max(got)) ** 1.5
-        assert 2**-0.625 < np.sqrt(np.sum(variance / got) * smaller / 16) / (rtol / 2) < 2**0.625
+        got = samples(variance, rtol=rtol)
+        reduction = (32 / np.max(got)) ** 1.5
+        deviation = np.sqrt(np.sum(variance / got) * reduction / 16)
+        assert 2**-0.625 < deviation / (rtol / 2) < 2**0.625
 
-    def test_a_replicate_of_cheap_samples_is_worth_its_scrambles(self):
-        """Its samples take about as long, or are as many as leave 16 replicates, were the variance N^-1. Here none of the last increment."""
+    def test_a_replicate_of_cheap_samples_is_as_large_as_its_overhead(self):
+        """Its samples take about the work of its overhead.
+
+        If they are cheaper still, they are those of 16 replicates with a variance that falls as
+        1/N. The variance of the last increment is negligible here.
+        """
         variance = np.array([[1.0, 2.0, 1e-12]])
-        cheap = lambda work: allocate(Budget(rtol=0.02), BOUNDS, work, np.ones(1), variance).counts[
-            0
-        ]
-        some, all_of_them = cheap(WORK / 3e3), cheap(WORK / 1e6)
-        assert 0.6 < some[:2] @ WORK[:2] / 3e3 / (REPLICATE + some[2] * WORK[2] / 3e3) < 1.5
-        assert np.max(some) > 1.9 * np.max(counts(variance[0], rtol=0.02))
-        assert 0.7 < np.sqrt(np.sum(variance / all_of_them) / 16) / 0.01 < 1.4
+        rule = StoppingRule(rtol=0.02)
+        cheap = lambda work: allocate(rule, BOUNDS, work, np.ones(1), variance).samples[0]
+        matching, enough = cheap(WORK / 3e3), cheap(WORK / 1e6)
+        overhead = DEFAULT_POLICY.replicate_overhead + matching[2] * WORK[2] / 3e3
+        assert 0.6 < matching[:2] @ WORK[:2] / 3e3 / overhead < 1.5
+        assert np.max(matching) > 1.9 * np.max(samples(variance[0], rtol=0.02))
+        assert 0.7 < np.sqrt(np.sum(variance / enough) / 16) / 0.01 < 1.4
 
 
-class TestLeftOut:
-    """Of the last increment, at a tolerance of 0.01."""
+class TestOmission:
+    """The last increment, at a tolerance of 0.01."""
 
     VARIANCE = (1.0, 1.0, 0.01)
 
-    def test_where_it_adds_less_than_it_costs(self):
+    def test_it_is_omitted_if_it_adds_less_than_it_costs(self):
         got = allocation(self.VARIANCE, [1.0, 1.0, 1e-5], rtol=0.01)
-        assert got.counts[0, 2] == 0
-        assert got.left_out[0] == 1e-5
+        assert got.samples[0, 2] == 0
+        assert got.omitted[0] == 1e-5
         assert got.work[0] < allocation(self.VARIANCE, rtol=0.01).work[0]
 
-    @pytest.mark.parametrize("adds", [1e-2, np.nan, 2 * LEFT_OUT * 0.01])
-    def test_not_where_it_would_show_or_is_unknown(self, adds):
-        got = allocation(self.VARIANCE, [1.0, 1.0, adds], rtol=0.01)
-        assert got.counts[0, 2] > 0
-        assert got.left_out[0] == 0
+    @pytest.mark.parametrize("bound", [1e-2, np.nan, 2 * DEFAULT_POLICY.largest_omission * 0.01])
+    def test_not_if_its_bound_is_large_or_unknown(self, bound):
+        got = allocation(self.VARIANCE, [1.0, 1.0, bound], rtol=0.01)
+        assert got.samples[0, 2] > 0
+        assert got.omitted[0] == 0
 
-    def test_not_where_it_costs_next_to_nothing(self):
-        """Its share of the tolerance is 5 %, that of the work below."""
+    def test_not_if_it_costs_almost_no_work(self):
+        """Its bound is 5 % of the tolerance, and its work is less than 5 % of the work."""
         cheap = allocate(
-            Budget(rtol=0.01),
+            StoppingRule(rtol=0.01),
             BOUNDS,
             np.array([100.0, 400.0, 1.0]),
             np.ones(1),
             np.ones((1, 3)),
             np.array([[1, 1, 5e-4]]),
         )
-        assert cheap.counts[0, 2] > 0
+        assert cheap.samples[0, 2] > 0
 
-    def test_not_without_a_rule_that_says_how_exact(self):
-        assert counts(self.VARIANCE, [1.0, 1.0, 1e-9], seconds=1.0)[2] > 0
-        assert counts(self.VARIANCE, [1.0, 1.0, 1e-9], replicates=32)[2] == 0
+    def test_not_without_a_rule_for_the_error(self):
+        assert samples(self.VARIANCE, [1.0, 1.0, 1e-9], seconds=1.0)[2] > 0
+        assert samples(self.VARIANCE, [1.0, 1.0, 1e-9], replicates=32)[2] == 0
 
-    def test_only_from_the_last_on(self):
-        work, bounds = (
-            np.array([100.0, 400.0, 1e4, 1e4]),
-            (np.array([32, 32, 2, 2.0]), np.full(4, 8192.0)),
-        )
-        adds = np.array([[1, 1, 1e-6, 1.0], [1, 1, 1.0, 1e-6], [1, 1, 1e-6, 1e-6]])
-        got = allocate(
-            Budget(rtol=0.01), bounds, work, np.ones(3), np.tile([1, 1, 0.01, 0.01], (3, 1)), adds
-        )
-        assert (got.counts[:, 2:] > 0).tolist() == [[True, True], [True, False], [False, False]]
+    def test_only_if_all_later_increments_are_omitted(self):
+        work = np.array([100.0, 400.0, 1e4, 1e4])
+        bounds = np.array([32, 32, 2, 2.0]), np.full(4, 8192.0)
+        contribution = np.array([[1, 1, 1e-6, 1.0], [1, 1, 1.0, 1e-6], [1, 1, 1e-6, 1e-6]])
+        variance = np.tile([1, 1, 0.01, 0.01], (3, 1))
+        rule = StoppingRule(rtol=0.01)
+        got = allocate(rule, bounds, work, np.ones(3), variance, contribution)
+        assert (got.samples[:, 2:] > 0).tolist() == [[True, True], [True, False], [False, False]]
+
+
+def test_the_work_of_nets_falls_with_their_size():
+    """For a rate of 1.5, nets of 32 N points take less work by sqrt(N) than independent samples."""
+    variance = np.array([[1.0, 1e-12, 0.0]])
+    rule = StoppingRule(rtol=1e-4)
+    run = lambda rate: allocate(rule, BOUNDS, WORK, np.ones(1), variance, rate=rate)
+    plain, nets = run(1.0), run(1.5)
+    np.testing.assert_array_equal(plain.samples, nets.samples)
+    larger = plain.samples[0, 0] / DEFAULT_POLICY.net_size
+    assert larger > 8
+    np.testing.assert_allclose(plain.work / nets.work, np.sqrt(larger), rtol=1e-3)
 
 
 SMALL = Problem(
@@ -121,115 +145,93 @@ SMALL = Problem(
 )
 
 
-def replicate(method):
-    run = jax.jit(
-        lambda: method.replicate(SMALL, jax.random.key(3), jnp.asarray(0.2), jnp.zeros(2), False)
-    )
-    return run()
+def one_replicate(method, counts=None):
+    """Return one replicate, with the given samples per increment, or with the default ones."""
+    tuning = Tuning("pathwise", 0, None if counts is None else np.array(counts, np.int32))
+    key, x = jax.random.key(3), jnp.zeros(2)
+    return jax.jit(lambda: replicate(method, SMALL, key, 0.2, x, False, tuning))()
 
 
-@pytest.mark.parametrize("sampling", ["mc", "antithetic", "rqmc"])
-def test_numbers_that_are_data_give_the_same_samples(sampling):
-    """In tiles of another size, so to rounding; but nets of so many points are the same at any length."""
-    method = Picard(2, 8, gradient="pathwise", sampling=sampling)
-    got = replicate(method.allot(np.array([64, 64, 8], np.int32)))
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(replicate(method)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+class TestSamplesAsData:
+    @pytest.mark.parametrize("sampling", ["mc", "antithetic", "rqmc"])
+    def test_they_are_the_same_samples(self, sampling):
+        """Tiles have another size, so replicates agree to rounding.
+
+        Nets of a given number of points are the same, whatever number was allowed for.
+        """
+        method = Picard(2, 8, gradient="pathwise", sampling=sampling)
+        data, fixed = one_replicate(method, [64, 64, 8]), one_replicate(method)
+        for a, b in zip(jax.tree.leaves(data), jax.tree.leaves(fixed), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+    def test_an_omitted_increment_is_zero_and_costs_no_evaluations(self):
+        method = Picard(2, 8, gradient="pathwise")
+        got = one_replicate(method, [64, 64, 0])
+        assert got.increments[2] == 0
+        assert got.value == got.increments[0] + got.increments[1]
+        tuning = Tuning("pathwise", 0, np.array([64, 64, 0]))
+        assert method.evaluations(SMALL, tuning)[2].functions == 0
+
+    def test_an_omitted_level_is_not_compared_with_the_one_before(self):
+        """The difference that it would subtract is not reported."""
+        assert np.all(one_replicate(Picard(3, 4), [64, 64, 16, 0]).telescoping == 0)
+
+    def test_points_with_different_samples_share_a_program(self):
+        """Together they give what each of them gives alone, bit for bit."""
+        each = np.array([[32, 64, 2], [64, 32, 0], [128, 32, 2]], np.int32)
+        equation = Defect(PROBLEM, wrap(good, PROBLEM))
+        method = Linearised(2, gradient="pathwise")
+        program = Program(equation, method, Tuning("pathwise", 2), gradient=False)
+
+        def values(counts, at=slice(None)):
+            points = Points.of(np.arange(3)[at], T[at], X[at], seed=0)
+            row = np.arange(len(points))
+            tuning = Tuning("pathwise", 2, counts)
+            rows = rows_at(
+                points, tuning, RowNumbers(row, np.full_like(row, 7), np.zeros_like(row))
+            )
+            parts = LocalExecutor().run(program, rows)
+            return np.concatenate([part.replicates.value for part in parts])
+
+        together = values(each)
+        alone = [values(each[i], slice(i, i + 1))[0] for i in range(3)]
+        assert together.tolist() == alone
+        assert together.tolist() != values(each[0]).tolist()
 
 
-def test_an_increment_left_out_is_zero_and_takes_no_evaluations():
-    method = Picard(2, 8, gradient="pathwise").allot(np.array([64, 64, 0], np.int32))
-    got = replicate(method)
-    assert got.increments[2] == 0
-    assert got.value == got.increments[0] + got.increments[1]
-    assert method.costs(SMALL)[2].functions == 0
+class TestMeasured:
+    """`Picard(allocation="measured")`; false-fail rates are those of SIGMAS standard errors."""
 
+    METHOD = Picard(2, 8, allocation="measured")
 
-def right(got):
-    exact = [EXACT(jnp.asarray(a), jnp.asarray(b)) for a, b in zip(T, X, strict=True)]
-    return np.abs(got.value - exact) < SIGMAS * got.stderr + got.bias
+    def test_it_is_right(self):
+        options = {"with_gradient": False, "safe": False}
+        got = scasml.correct(PROBLEM, good, T, X, method=self.METHOD, rtol=0.004, **options)
+        exact = [EXACT(jnp.asarray(a), jnp.asarray(b)) for a, b in zip(T, X, strict=True)]
+        assert np.all(np.abs(got.value - exact) < SIGMAS * got.stderr + got.bias)
+        assert (got.status == "converged").all()
+        assert all(each.tuning.samples.tolist() != [64, 64, 8] for each in got.choices)
+        assert got.cost.evaluations.functions > 0
+        # The chosen tuning gives the same replicates again.
+        chosen = got.choices[0]
+        i, again = int(chosen.points[0]), Tuned(chosen.method, chosen.tuning)
+        count = int(got.replicates[i])
+        repeated = scasml.correct(
+            PROBLEM, good, T[i], X[i], method=again, replicates=count, **options
+        )
+        assert repeated.raw_value == got.raw_value[i]
 
-
-def test_measured():
-    """False-fail rate as everywhere here that of SIGMAS standard errors at three points."""
-    method = Picard(2, 8, allocation="measured")
-    got = scasml.correct(
-        PROBLEM, good, T, X, method=method, rtol=0.004, safe=False, with_gradient=False
-    )
-    assert right(got).all()
-    assert (got.status == "converged").all()
-    chosen = [each.method for each in got.choices]
-    assert all(each.counts.tolist() != [64, 64, 8] for each in chosen)
-    assert got.cost.evaluations.functions > 0
-    # What was chosen can be asked for.
-    i = int(got.choices[0].points[0])
-    options = {"replicates": int(got.replicates[i]), "with_gradient": False, "safe": False}
-    again = scasml.correct(PROBLEM, good, T[i], X[i], method=chosen[0], **options)
-    assert again.raw_value == got.raw_value[i]
-
-
-def test_a_useless_level_is_not_taken_and_is_stated():
-    """F is so flat that level 1 adds about 1e-6: it would be most of the work."""
-    flat = Problem(
-        dim=2,
-        horizon=0.5,
-        nonlinearity=lambda t, x, u, z: 1e-6 * jnp.sin(u),
-        terminal=lambda x: jnp.cos(x[0]),
-    )
-    method = Picard(2, 8, allocation="measured")
-    got = scasml.correct(
-        flat, None, 0.0, np.zeros(2), method=method, rtol=1e-2, with_gradient=False
-    )
-    assert got.choices[0].method.counts[2] == 0
-    assert 0 < got.bias < 1e-3
-    assert abs(got.value - np.exp(-0.25)) < SIGMAS * got.stderr + got.bias
-
-
-def test_a_level_left_out_raises_no_alarm():
-    """Of the differences that telescope, the one that it would take off is not reported."""
-    method = Picard(3, 4).allot(np.array([64, 64, 16, 0], np.int32))
-    assert np.all(replicate(method).telescoping == 0)
-
-
-def test_every_point_has_its_own_numbers():
-    """One kernel for points with different ones gives what each of them has alone, bit for bit."""
-    each = np.array([[32, 64, 2], [64, 32, 0], [128, 32, 2]], np.int32)
-    equation, method = Defect(PROBLEM, wrap(good, PROBLEM)), Linearised(2, gradient="pathwise")
-
-    def values(counts, rows):
-        kernel = Kernel(equation, method.allot(counts), T[rows], X[rows], seed=0, gradient=False)
-        point = np.arange(len(T[rows]))
-        return np.concatenate([row.value for _, row in kernel.run(point, 7 + 0 * point, 0 * point)])
-
-    together = values(each, slice(None))
-    alone = [values(each[i], slice(i, i + 1))[0] for i in range(3)]
-    assert together.tolist() == alone
-    assert together.tolist() != values(each[0], slice(None)).tolist()
-
-
-def test_a_variance_of_few_replicates_is_thought_larger():
-    """By Jeffreys' prior its mean is (n - 1)/(n - 3) times what they show: three times that of four."""
-    asked = setting(SMALL, np.zeros(1, np.float32), np.zeros((1, 2), np.float32), Budget(rtol=1e-6))
-    control = Control("nothing", SMALL, None)
-    trial = Trial(asked, control, Linearised(gradient="pathwise"), np.arange(1))
-    seen = trial.run.variance * trial.thin.counts
-    work = lambda variance: (
-        allocate(
-            asked.budget, trial.thin.bounds, trial.work, trial.run.value, variance, rate=COUNTED_ON
-        ).work
-    )
-    np.testing.assert_allclose(
-        trial.allocation.work, work(3 * seen), rtol=0.5
-    )  # but for what may be left out
-    assert trial.allocation.work > 2 * work(seen)
-
-
-def test_nets_are_counted_on_to_gain_by_their_size():
-    """As N^-1.5: of nets of 32 N times as many points the work is less by sqrt(N); of independent samples it is not."""
-    variance = np.array([[1.0, 1e-12, 0.0]])
-    run = lambda rate: allocate(Budget(rtol=1e-4), BOUNDS, WORK, np.ones(1), variance, rate=rate)
-    plain, nets = run(1.0), run(1.5)
-    np.testing.assert_array_equal(plain.counts, nets.counts)
-    larger = plain.counts[0, 0] / NET
-    assert larger > 8
-    np.testing.assert_allclose(plain.work / nets.work, np.sqrt(larger), rtol=1e-3)
+    def test_a_useless_level_is_omitted_and_its_bound_is_part_of_the_bias(self):
+        """F is so flat that level 1 adds about 1e-6, and would be most of the work."""
+        flat = Problem(
+            dim=2,
+            horizon=0.5,
+            nonlinearity=lambda t, x, u, z: 1e-6 * jnp.sin(u),
+            terminal=lambda x: jnp.cos(x[0]),
+        )
+        got = scasml.correct(
+            flat, None, 0.0, np.zeros(2), method=self.METHOD, rtol=1e-2, with_gradient=False
+        )
+        assert got.choices[0].tuning.samples[2] == 0
+        assert 0 < got.bias < 1e-3
+        assert abs(got.value - np.exp(-0.25)) < SIGMAS * got.stderr + got.bias

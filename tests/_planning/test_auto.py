@@ -1,7 +1,6 @@
-"""method="auto": what it starts from, how many paths it takes, that it says so, and that it is the same in every run and company."""
+"""`method="auto"`: what it starts from, why, and that its answers are right and reproducible."""
 
 import functools
-from types import SimpleNamespace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,13 +8,14 @@ import numpy as np
 import pytest
 
 import scasml
-from helpers import SIGMAS, heat, manufactured, rough, setting
+from fake_executors import RecordingExecutor
+from helpers import SIGMAS, Tuned, heat, manufactured, rough
 from scasml import Linearised, Picard, Problem, problems
-from scasml._planning import auto as choice
-from scasml._planning.pilots import times_more_steps
-from scasml._planning.task import PILOT_REPLICATES
-from scasml._support.operation_counts import count_operations
-from scasml.execution.stopping import Budget
+from scasml._planning.auto import TAKEN_AT_ONCE
+from scasml._planning.candidates import Candidate
+from scasml._planning.fallbacks import NOT_FINITE
+from scasml._planning.policy import DEFAULT_POLICY, Policy
+from scasml.execution import LocalExecutor, Program
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -23,120 +23,149 @@ T = np.array([0.1, 0.3, 0.5], np.float32)
 
 
 def good(t, x):
+    """Return the solution with an error of 0.02."""
     return EXACT(t, x) + 0.02 * jnp.cos(x[0] - x[1] + t)
 
 
 def useless(t, x):
+    """Return a surrogate whose error is forty times the solution."""
     return 40 * jnp.sin(3 * jnp.sum(x) + 5 * t)
 
 
 @functools.cache
-def answer(surrogate=good, **options):
-    return scasml.correct(
-        PROBLEM, surrogate, T, X, rtol=0.02, with_gradient=False, safe=False, **options
-    )
+def answer(surrogate=good):
+    """Return the answer at the three points to 2 %."""
+    return scasml.correct(PROBLEM, surrogate, T, X, rtol=0.02, with_gradient=False, safe=False)
 
 
 def right(got, t=T, x=X):
+    """Return where the value is within SIGMAS standard errors plus the bias."""
     exact = [EXACT(jnp.asarray(a), jnp.asarray(b)) for a, b in zip(t, x, strict=True)]
     return np.abs(got.value - exact) < SIGMAS * got.stderr + got.bias
 
 
-def test_a_good_surrogate_is_started_from():
-    got = answer()
-    assert {each.control for each in got.choices} == {"the surrogate"}
-    assert all(isinstance(each.method, Linearised) for each in got.choices)
-    # Its pilot is the cheaper one here, so it is the first that is tried.
-    assert all(choice.CHEAP in each.reason for each in got.choices)
-    assert sorted(np.concatenate([each.points for each in got.choices])) == [0, 1, 2]
-    assert right(got).all()
-    assert got.method == "auto"
+class TestStart:
+    def test_a_good_surrogate_is_the_start(self):
+        got = answer()
+        assert {each.start for each in got.choices} == {"the surrogate"}
+        assert all(isinstance(each.method, Linearised) for each in got.choices)
+        # Its pilot takes the least work here, so it is tried first.
+        assert all(TAKEN_AT_ONCE in each.reason for each in got.choices)
+        assert sorted(np.concatenate([each.points for each in got.choices])) == [0, 1, 2]
+        assert right(got).all()
+        assert got.method == "auto"
+
+    def test_a_surrogate_with_a_large_residual_is_not(self):
+        """Its error is a thousandth of the solution, and its residual along a path a tenth.
+
+        From zero there is less work.
+        """
+        problem = problems.convection_diffusion(5)
+        waves = lambda t, x: jnp.sum(x) + t + 0.005 * jnp.sin(10 * jnp.sum(x))
+        x = np.array([[0.7, 1.2, 0.4, 1.0, 0.9], [1.0, 1.0, 0.5, 0.5, 1.5]])
+        got = scasml.correct(problem, waves, 0.2, x, rtol=1e-3, with_gradient=False)
+        assert {each.start for each in got.choices} == {"zero"}
+        assert np.all(np.abs(got.surrogate_value - got.value) < 0.01 * got.value)
+        assert np.all(np.abs(got.value - (x.sum(1) + 0.2)) < SIGMAS * got.stderr)
+
+    def test_a_good_surrogate_of_a_linear_problem(self):
+        """Zero is tried first, and would take more work here than a pilot of the surrogate."""
+        problem = problems.convection_diffusion(5)
+        close = lambda t, x: jnp.sum(x) + t + 1e-4 * jnp.sin(jnp.sum(x))
+        x = np.array([0.7, 1.2, 0.4, 1.0, 0.9])
+        got = scasml.correct(problem, close, 0.2, x, rtol=1e-5, with_gradient=False)
+        assert got.choices[0].start == "the surrogate"
+        assert abs(got.value - 4.4) < SIGMAS * got.stderr
+
+    @pytest.mark.slow
+    def test_a_tangent(self):
+        """About zero the remainder is all of F, so the tangent of the pilot's estimate is better.
+
+        A cubic F with g = 3 has the solution g/sqrt(1 + 0.2 g^2 (T - t)). The code of g contains
+        a kink, so smoothed g is not offered.
+        """
+        problem = Problem(
+            dim=2,
+            horizon=0.5,
+            nonlinearity=lambda t, x, u, z: -0.1 * u**3,
+            terminal=lambda x: 3 + 0 * jnp.abs(x[0]),
+        )
+        got = scasml.correct(problem, None, 0.0, np.zeros(2), rtol=1e-4, with_gradient=False)
+        assert got.choices[0].start == "tangent"
+        exact = 3 / np.sqrt(1 + 0.2 * 9 * 0.5)
+        # No path differs from another, so the error is all bias, which is known to a factor of 2.
+        assert abs(got.value - exact) <= SIGMAS * got.stderr + 2 * got.bias
+        assert got.bias < 2e-4
+
+    @pytest.mark.slow
+    def test_a_useless_surrogate_is_not(self):
+        """The answer is as precise as without a surrogate, and right."""
+        got, none = answer(useless), answer(None)
+        assert "the surrogate" not in {each.start for each in got.choices}
+        assert all(
+            "less work" in each.reason or "smoothed g" in each.reason for each in got.choices
+        )
+        assert right(got).all()
+        assert (got.status == "converged").all()
+        assert (none.status == "converged").all()
+        assert np.all(got.replicates <= 2 * none.replicates)
+        np.testing.assert_allclose(got.value - got.surrogate_value, got.correction, atol=1e-6)
+
+    def test_a_surrogate_that_is_not_finite_at_a_point(self):
+        """No candidate is tried at that point, and the other points are not affected."""
+        holed = lambda t, x: jnp.where(t < 0.2, jnp.nan, good(t, x))
+        options = {"rtol": 0.02, "with_gradient": False, "safe": False}
+        executor = RecordingExecutor()
+        got = scasml.correct(PROBLEM, holed, T, X, executor=executor, **options)
+        assert got.status.tolist() == ["not finite", "converged", "converged"]
+        candidates = [rows for _, estimator, rows in executor.pilots() if estimator == Linearised()]
+        assert candidates
+        assert not any(T[0] in rows.t for rows in candidates)
+        assert [each.reason for each in got.choices if 0 in each.points] == [NOT_FINITE]
+        alone = scasml.correct(PROBLEM, holed, T[1:], X[1:], **options)
+        assert got.raw_value[1:].tolist() == alone.raw_value.tolist()
+
+    def test_a_linear_problem(self):
+        problem, exact = heat()
+        got = scasml.correct(problem, rough, 0.1, X[0], rtol=0.02, safe=False)
+        assert got.steps == 0
+        truth = exact(jnp.asarray(0.1), jnp.asarray(X[0]))
+        assert abs(got.value - truth) < SIGMAS * got.stderr + 2e-6
 
 
-def test_a_rough_surrogate_is_not():
-    """Right to a thousandth of the solution, and a path sees a residual of a tenth of it: from nothing there is less to do."""
-    problem = problems.convection_diffusion(5)
-    waves = lambda t, x: jnp.sum(x) + t + 0.005 * jnp.sin(10 * jnp.sum(x))
-    x = np.array([[0.7, 1.2, 0.4, 1.0, 0.9], [1.0, 1.0, 0.5, 0.5, 1.5]])
-    got = scasml.correct(problem, waves, 0.2, x, rtol=1e-3, with_gradient=False)
-    assert {each.control for each in got.choices} == {"nothing"}
-    assert np.all(np.abs(got.surrogate_value - got.value) < 0.01 * got.value)
-    assert np.all(np.abs(got.value - (x.sum(1) + 0.2)) < SIGMAS * got.stderr)
+class TestReproduction:
+    def test_a_choice_gives_the_same_replicates_again(self):
+        got = answer()
+        chosen = got.choices[0]
+        i = int(chosen.points[0])
+        again = scasml.correct(
+            PROBLEM,
+            good,
+            T[i],
+            X[i],
+            method=Tuned(chosen.method, chosen.tuning),
+            replicates=int(got.replicates[i]),
+            with_gradient=False,
+            safe=False,
+        )
+        assert again.raw_value == got.raw_value[i]
 
-
-def test_a_good_surrogate_of_a_linear_problem():
-    """Nothing is tried first, and would take more work here than a pilot of the surrogate."""
-    problem = problems.convection_diffusion(5)
-    close = lambda t, x: jnp.sum(x) + t + 1e-4 * jnp.sin(jnp.sum(x))
-    x = np.array([0.7, 1.2, 0.4, 1.0, 0.9])
-    got = scasml.correct(problem, close, 0.2, x, rtol=1e-5, with_gradient=False)
-    assert got.choices[0].control == "the surrogate"
-    assert abs(got.value - 4.4) < SIGMAS * got.stderr
-
-
-def test_what_was_chosen_can_be_asked_for():
-    got = answer()
-    chosen = got.choices[0]
-    i = int(chosen.points[0])
-    again = scasml.correct(
-        PROBLEM,
-        good,
-        T[i],
-        X[i],
-        method=chosen.method,
-        replicates=int(got.replicates[i]),
-        with_gradient=False,
-        safe=False,
-    )
-    assert again.raw_value == got.raw_value[i]
+    @pytest.mark.parametrize("surrogate", [good, pytest.param(useless, marks=pytest.mark.slow)])
+    def test_a_point_does_not_depend_on_the_others(self, surrogate):
+        many = answer(surrogate)
+        one = scasml.correct(
+            PROBLEM, surrogate, T[2], X[2], rtol=0.02, with_gradient=False, safe=False
+        )
+        for name in ("raw_value", "stderr", "bias", "replicates", "steps"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(many, name)[2])
 
 
 @pytest.mark.slow
-def test_its_own_first_estimate():
-    """About nothing the remainder is all of F: the tangent of the pilot is started from, and is right.
+def test_slopes_that_jump_take_picard():
+    """F has a kink at u = 0, which the surrogate crosses.
 
-    A cubic with g = 3: -du/dt = -0.1 u^3 has u = g/sqrt(1 + 0.2 g^2 (T - t)). The code of g has a kink, so there is no g where paths end.
+    Without a gradient no slope is differentiated, so `Linearised` is taken.
     """
-    problem = Problem(
-        dim=2,
-        horizon=0.5,
-        nonlinearity=lambda t, x, u, z: -0.1 * u**3,
-        terminal=lambda x: 3 + 0 * jnp.abs(x[0]),
-    )
-    got = scasml.correct(problem, None, 0.0, np.zeros(2), rtol=1e-4, with_gradient=False)
-    assert got.choices[0].control == "its own first estimate"
-    exact = 3 / np.sqrt(1 + 0.2 * 9 * 0.5)
-    # Nothing varies here, so the bias, whose size is known to a factor of two, is all of the error.
-    assert abs(got.value - exact) <= SIGMAS * got.stderr + 2 * got.bias
-    assert got.bias < 2e-4
-
-
-@pytest.mark.slow
-def test_a_useless_surrogate_is_not():
-    """Off by forty times the solution: the answer is as sure as without one, and right."""
-    got, none = answer(useless), answer(None)
-    assert "the surrogate" not in {each.control for each in got.choices}
-    assert all(
-        "less work" in each.reason or "g where paths end" in each.reason for each in got.choices
-    )
-    assert right(got).all()
-    assert (got.status == "converged").all()
-    assert (none.status == "converged").all()
-    assert np.all(got.replicates <= 2 * none.replicates)
-    np.testing.assert_allclose(got.value - got.surrogate_value, got.correction, atol=1e-6)
-
-
-@pytest.mark.parametrize("surrogate", [good, pytest.param(useless, marks=pytest.mark.slow)])
-def test_the_same_in_any_company(surrogate):
-    many = answer(surrogate)
-    one = scasml.correct(PROBLEM, surrogate, T[2], X[2], rtol=0.02, with_gradient=False, safe=False)
-    for name in ("raw_value", "stderr", "bias", "replicates", "steps"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(many, name)[2])
-
-
-@pytest.mark.slow
-def test_slopes_that_jump_are_left_to_picard():
-    """F has a kink at u = 0, which the surrogate crosses; without a gradient nothing is differentiated."""
     problem = Problem(
         dim=1,
         horizon=0.5,
@@ -154,112 +183,75 @@ def test_slopes_that_jump_are_left_to_picard():
     assert away.gradient_method == "pathwise"
 
 
-def test_a_surrogate_that_is_not_finite_at_a_point(monkeypatch):
-    """Nothing else is tried there, and the other points do not notice."""
-    holed = lambda t, x: jnp.where(t < 0.2, jnp.nan, good(t, x))
-    tried, init = [], choice._Tried.__init__
+class UnshiftedExecutor(LocalExecutor):
+    """A faulty executor: it does not add the start, and does not subtract the surrogate."""
 
-    def note(self, setting, control, method, points):
-        tried.append((control.name, setting.t[points].tolist()))
-        init(self, setting, control, method, points)
-
-    monkeypatch.setattr(choice._Tried, "__init__", note)
-    got = answer(holed)
-    assert got.status.tolist() == ["not finite", "converged", "converged"]
-    assert not any(T[0] in at for _, at in tried)
-    assert [each.reason for each in got.choices if 0 in each.points] == [
-        "the surrogate is not finite there"
-    ]
-    alone = scasml.correct(PROBLEM, holed, T[1:], X[1:], rtol=0.02, with_gradient=False, safe=False)
-    assert got.raw_value[1:].tolist() == alone.raw_value.tolist()
-
-
-def test_a_linear_problem():
-    problem, exact = heat()
-    got = scasml.correct(problem, rough, 0.1, X[0], rtol=0.02, safe=False)
-    assert got.steps == 0
-    assert abs(got.value - exact(jnp.asarray(0.1), jnp.asarray(X[0]))) < SIGMAS * got.stderr + 2e-6
-
-
-class TestOperations:
-    def test_products(self):
-        a, b = jnp.zeros((3, 4)), jnp.zeros((4, 5))
-        assert count_operations(lambda a, b: a @ b, a, b) == 3 * 4 * 5 / 2
-
-    def test_loops_count_as_often_as_they_run(self):
-        import jax
-
-        one = count_operations(lambda x: x + 1.0, jnp.zeros(7))
-        many = count_operations(
-            lambda x: jax.lax.fori_loop(0, 10, lambda i, x: x + 1.0, x), jnp.zeros(7)
+    def run(self, program, rows):
+        wrong = Program(
+            program.equation,
+            program.estimator,
+            program.tuning,
+            surrogate=program.surrogate,
+            start=program.surrogate,
+            gradient=program.gradient,
         )
-        assert one == 7
-        assert many >= 70
-        assert count_operations(lambda x: jax.jit(lambda x: x + 1.0)(x), jnp.zeros(7)) == 7
-
-    def test_a_residual_is_more_than_a_value(self):
-        problem = problems.hjb(20)
-        surrogate = scasml.Defect(problem, lambda t, x: jnp.log(1 + x @ x) + t)
-        t, x = jnp.zeros(()), jnp.zeros(20)
-        import jax
-
-        assert count_operations(surrogate.source, t, x, jax.random.key(0)) > 2 * count_operations(
-            surrogate.terminal, x
-        )
+        return super().run(wrong, rows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["variance", "shift"])
-@pytest.mark.usefixtures("programs_anew")
-def test_planted_faults(fault, monkeypatch):
-    """A choice by the largest work starts from something else; a control that is forgotten in the sum gives another answer."""
-    if fault == "variance":
-        start = lambda: (
-            scasml.correct(
-                PROBLEM, useless, T[:1], X[:1], rtol=0.02, with_gradient=False, safe=False
-            ).choices
-        )
-        sound, tried = start(), choice._Tried.__init__
+class TestPlantedFaults:
+    OPTIONS = {"rtol": 0.02, "with_gradient": False, "safe": False}  # noqa: RUF012
 
-        def upside_down(self, *arguments):
-            tried(self, *arguments)
+    def test_a_choice_by_the_largest_work(self, monkeypatch):
+        """It starts from something else."""
+        start = lambda method: (
+            scasml.correct(PROBLEM, useless, T[:1], X[:1], method=method, **self.OPTIONS)
+            .choices[0]
+            .start
+        )
+        sound, init = start("auto"), Candidate.__init__
+
+        def upside_down(self, *arguments, **options):
+            init(self, *arguments, **options)
             self.score = np.where(np.isfinite(self.score), 1 / self.score, np.inf)
 
-        monkeypatch.setattr(choice._Tried, "__init__", upside_down)
-        monkeypatch.setattr(choice, "WORTH", 0.0)  # everything is tried,
-        monkeypatch.setattr(choice, "AT_ONCE", 0.0)  # and nothing taken at once,
-        monkeypatch.setattr(choice, "MUCH", 0.0)  # nor unseen
-        assert start()[0].control != sound[0].control
-    else:
-        from scasml.execution import local
+        monkeypatch.setattr(Candidate, "__init__", upside_down)
+        # All starts are tried, and none is taken at once or without comparison.
+        assert start(Policy(worth=0.0, take_at_once=0.0, suspect_work=0.0)) != sound
 
-        monkeypatch.setattr(local, "_shifted", lambda estimate, shift: estimate)
-        other = lambda t, x: useless(t, x)  # another function: traced again
-        got = scasml.correct(PROBLEM, other, T, X, rtol=0.02, with_gradient=False, safe=False)
+    def test_a_start_that_is_not_added(self):
+        """The answer is wrong."""
+        executor = UnshiftedExecutor()
+        got = scasml.correct(PROBLEM, useless, T, X, executor=executor, **self.OPTIONS)
+        assert "the surrogate" not in {each.start for each in got.choices}
         assert not right(got).all()
 
 
 class TestKinks:
-    """Borrowing costs more than lending: F has a kink, and about nothing or a plane the remainder is no small part of it.
+    """If borrowing costs more than lending, F has a kink.
 
-    In one dimension the price is Black and Scholes's at the borrowing rate.
+    About zero or a plane the remainder is then no small part of F. In one dimension the price is
+    that of Black and Scholes at the borrowing rate.
     """
 
     PROBLEM = problems.different_rates(1)
     EXACT = 7.155896
 
     @pytest.mark.slow
-    def test_levels_are_added_until_the_bias_is_below_the_error_bar(self):
-        """From nothing, with gradients: whichever estimator it comes to, the price is right."""
+    def test_the_bias_stays_below_the_error_bar(self):
+        """From zero, with gradients, the price is right, whichever estimator is chosen."""
         got = scasml.correct(self.PROBLEM, None, 0.0, self.PROBLEM.x0, rtol=2e-3)
-        assert got.choices[0].method.counts is not None
+        assert got.choices[0].tuning.samples is not None
         assert got.status == "converged"
         assert abs(got.value - self.EXACT) < SIGMAS * got.stderr + 2 * got.bias
 
     @pytest.mark.slow
     def test_in_a_hundred_dimensions(self):
-        """From nothing: starts of first order leave a bias about as large as the error bar, three levels of Picard do not; whichever it comes to, the
-        price is right. The reference has a standard error of 0.0005. 337 CPU seconds gave 21.1656 +- 0.0041 before levels were added."""
+        """From zero, the price is right, whichever estimator is chosen.
+
+        Starts of first order leave a bias about as large as the error bar; three Picard levels do
+        not. The reference has a standard error of 0.0005.
+        """
         problem = problems.different_rates(100)
         got = scasml.correct(problem, None, 0.0, problem.x0, rtol=5e-4, with_gradient=False)
         assert abs(got.value - 21.1714) < SIGMAS * np.hypot(got.stderr, 0.0005) + 2 * got.bias
@@ -267,234 +259,65 @@ class TestKinks:
 
 
 class Cheap(eqx.Module):
-    """As exact as `good`."""
+    """`good`, at its own cost."""
 
     def __call__(self, t, x):
         return good(t, x)
 
 
-class Dear(eqx.Module):
-    """As exact as `good`, and a hundred times as much to evaluate."""
+class Costly(eqx.Module):
+    """A surrogate as accurate as `good`, which takes a hundred times the work."""
 
     def __call__(self, t, x):
         waves = jnp.sin(jnp.arange(1.0, 2000.0) * jnp.sum(x)[None])
         return good(t, x) + 1e-9 * jnp.sum(waves)
 
 
-def test_the_problem_itself_before_a_surrogate_that_is_dear(monkeypatch):
-    """At a loose tolerance it takes less work than a few pilots of the surrogate, which is not even looked at; nor where g will do."""
-    tried, init = [], choice._Tried.__init__
-
-    def note(self, setting, control, method, points):
-        tried.append((control.name, len(points)))
-        init(self, setting, control, method, points)
-
-    monkeypatch.setattr(choice._Tried, "__init__", note)
-    monkeypatch.setattr(choice, "_is_useless", lambda setting, *_: np.zeros(len(setting.t), bool))
-    got = scasml.correct(PROBLEM, Dear(), T, X, rtol=0.2, with_gradient=False, safe=False)
-    assert {each.control for each in got.choices} <= {"nothing", "g where paths end"}
-    assert tried[0] == ("nothing", 3)
-    assert "the surrogate" not in dict(tried)
-    assert any(choice.CHEAP in each.reason for each in got.choices)
-    assert right(got).all()
+def tried(surrogate, t=T[:1], x=X[:1], **options):
+    """Return the starts with a pilot, in the order of their pilots, and the answer."""
+    executor = RecordingExecutor()
+    got = scasml.correct(PROBLEM, surrogate, t, x, safe=False, executor=executor, **options)
+    return executor, list(dict.fromkeys(start for start, _, _ in executor.pilots())), got
 
 
 class TestOrder:
-    """Starts are tried in the order of what their pilots take, and no dear one where a cheap one will do."""
+    """Starts are tried in the order of the work of their pilots."""
 
-    @staticmethod
-    def tried(monkeypatch, surrogate, **options):
-        names, init = [], choice._Tried.__init__
-
-        def note(self, setting, control, method, points):
-            if len(points):
-                names.append(control.name)
-            init(self, setting, control, method, points)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(choice._Tried, "__init__", note)
-            got = scasml.correct(PROBLEM, surrogate, T[:1], X[:1], safe=False, **options)
-        return list(dict.fromkeys(names)), got
-
-    def test_by_their_pilots(self, monkeypatch):
-        """About g much of the solution is missing: it is not taken unseen, and the dear surrogate is the next."""
-        names, _ = self.tried(monkeypatch, Dear(), rtol=2e-3, with_gradient=False)
-        assert names[:3] == ["nothing", "g where paths end", "the surrogate"]
-
-    def test_the_cost_is_that_of_all_of_them(self, monkeypatch):
-        """Not only of the one that is taken: 32 paths from nothing end in g, fine and coarse, in each of four replicates. From g none do."""
-        names, got = self.tried(monkeypatch, Dear(), rtol=0.02, with_gradient=False)
-        served = sum(cost.terminal for level in got.levels for cost in level.evaluations)
-        assert names == ["nothing", "g where paths end"]
-        assert got.choices[0].control == "g where paths end"
-        assert got.cost.evaluations.terminal - served >= 2 * PILOT_REPLICATES * 32
-
-    def test_a_cheap_surrogate_before_g(self, monkeypatch):
-        names, got = self.tried(monkeypatch, Cheap(), rtol=2e-3, with_gradient=False)
-        assert names.index("the surrogate") < [*names, "g where paths end"].index(
-            "g where paths end"
+    def test_a_costly_surrogate_is_not_tried_if_another_start_is_good_enough(self):
+        """At a loose tolerance, zero takes less work than a pilot of the surrogate."""
+        executor, _, got = tried(Costly(), T, X, rtol=0.2, with_gradient=False)
+        assert {each.start for each in got.choices} <= {"zero", "smoothed g"}
+        start, _, rows = executor.pilots()[0]
+        assert (start, len(np.unique(rows.t))) == ("zero", 3)
+        assert not any(
+            program.starts_from_surrogate and program.surrogate is not None
+            for program, _ in executor.runs
         )
-        assert got.choices[0].control == "the surrogate"
+        assert any(TAKEN_AT_ONCE in each.reason for each in got.choices)
+        assert right(got).all()
 
-    def test_with_gradients_the_surrogate_is_the_first(self, monkeypatch):
-        names, _ = self.tried(monkeypatch, Dear(), rtol=0.2)
+    def test_the_order_is_that_of_the_work_of_the_pilots(self):
+        """Smoothed g misses much of the solution, so the costly surrogate is tried too."""
+        _, names, _ = tried(Costly(), rtol=2e-3, with_gradient=False)
+        assert names[:3] == ["zero", "smoothed g", "the surrogate"]
+
+    def test_the_cost_includes_all_pilots(self):
+        """Each replicate of the pilot from zero has 32 fine and 32 coarse paths to the horizon.
+
+        Replicates from smoothed g have none.
+        """
+        _, names, got = tried(Costly(), rtol=0.02, with_gradient=False)
+        in_the_run = sum(cost.terminal for level in got.levels for cost in level.evaluations)
+        assert names == ["zero", "smoothed g"]
+        assert got.choices[0].start == "smoothed g"
+        pilot = 2 * DEFAULT_POLICY.pilot_replicates * 32
+        assert got.cost.evaluations.terminal - in_the_run >= pilot
+
+    def test_a_cheap_surrogate_is_tried_before_smoothed_g(self):
+        _, names, got = tried(Cheap(), rtol=2e-3, with_gradient=False)
+        assert names.index("the surrogate") < [*names, "smoothed g"].index("smoothed g")
+        assert got.choices[0].start == "the surrogate"
+
+    def test_with_gradients_the_surrogate_is_the_first(self):
+        _, names, _ = tried(Costly(), rtol=0.2)
         assert names[0] == "the surrogate"
-
-
-class TestContradiction:
-    """Of two starts that contradict each other the nearer one is believed; of two that do not, both."""
-
-    @staticmethod
-    def start(control, value, distance, noise=0.01, bias=0.0, steps_bias=0.0):
-        array = lambda a: np.array([a], float)
-        return SimpleNamespace(
-            control=control,
-            score=array(1.0),
-            value=array(value),
-            distance=array(distance),
-            noise=array(noise),
-            bias=array(bias),
-            steps_bias=array(steps_bias),
-        )
-
-    @pytest.mark.parametrize(
-        ("value", "stated", "expected"),
-        [
-            (1.5, {}, [1.0, np.inf]),
-            (1.05, {}, [1.0, 1.0]),
-            (1.5, {"bias": 0.45}, [1.0, 1.0]),
-            (1.5, {"steps_bias": 0.45}, [1.0, 1.0]),
-            (1.5, {"noise": 0.1}, [1.0, 1.0]),
-            (np.nan, {}, [1.0, 1.0]),
-        ],
-    )
-    def test_who_is_believed(self, value, stated, expected):
-        near, far = self.start("near", 1.0, 0.02), self.start("far", value, 1.0, **stated)
-        choice._distrust([near, far])
-        assert [near.score[0], far.score[0]] == expected
-        near, far = self.start("near", 1.0, 0.02), self.start("far", value, 1.0, **stated)
-        choice._distrust([far, near])
-        assert [near.score[0], far.score[0]] == expected
-
-    def test_not_by_one_that_cannot_be_trusted_itself(self):
-        near, far = self.start("near", 1.0, 0.02), self.start("far", 1.5, 1.0)
-        near.score[:] = np.inf
-        choice._distrust([near, far])
-        assert far.score[0] == 1.0
-
-    def test_not_of_one_start_twice(self):
-        """More steps of it are no second opinion."""
-        one, again = self.start("near", 1.0, 0.02), self.start("near", 1.5, 0.52)
-        choice._distrust([one, again])
-        assert again.score[0] == 1.0
-
-
-def test_more_steps_for_a_bias_above_half_an_error_bar():
-    """By powers of four: of first order as 1/steps, of second as 1/steps^2; none for a NaN, and not without end."""
-    bias, stderr = np.array([0.4, 0.6, 3.0, 20.0, np.nan, np.inf, 0.0]), np.ones(7)
-    assert times_more_steps(bias, stderr, 1).tolist() == [1, 4, 16, 64, 1, 1024, 1]
-    assert times_more_steps(bias, stderr, 2).tolist() == [1, 4, 4, 16, 1, 1024, 1]
-
-
-def test_a_start_is_judged_by_the_steps_it_would_come_to(monkeypatch):
-    """Its score is that of as many times more work."""
-    planned = setting(PROBLEM, T, X, Budget(rtol=0.5))
-    control, scores = choice.controls(PROBLEM, None, None)[-1], []
-    for times in (1, 16):
-        monkeypatch.setattr(
-            choice, "times_more_steps", lambda *_, times=times: np.full(len(T), times)
-        )
-        scores.append(choice._Tried(planned, control, Linearised(), np.arange(3)).score)
-    finite = scores[0] < choice.HOPELESS
-    assert finite.any()
-    np.testing.assert_allclose(scores[1][finite], 16 * scores[0][finite])
-
-
-def test_a_second_look_where_much_depends_on_it(monkeypatch):
-    """Of three points: the first has little to do; at the second both starts may be the best; at the third only one."""
-
-    class Tried:
-        def __init__(self, setting, control, method, points):
-            self.control, self.method, self.points, self.pilots = (
-                control,
-                method,
-                points,
-                setting.pilots,
-            )
-            self.score = np.array([1.0, 1e6, 1e6])
-
-    monkeypatch.setattr(choice, "_Tried", Tried)
-    monkeypatch.setattr(choice, "_pilot_work", lambda *_: 1.0)
-    planned = setting(None, T, X, None)
-    one, other = (Tried(planned, name, None, np.arange(3)) for name in "ab")
-    other.score[2] = 1e8
-    looks = choice._second_looks(planned, [one, other], None, np.arange(3))
-    assert [(each.control, each.points.tolist(), each.pilots) for each in looks] == [
-        ("a", [1, 2], choice.SECOND),
-        ("b", [1], choice.SECOND),
-    ]
-    assert one.score.tolist() == [1.0, np.inf, np.inf]
-    assert other.score.tolist() == [1.0, np.inf, 1e8]
-
-
-class TestMoreSteps:
-    """A pilot is run again with more steps where want of them is what the levels tell a large bias by: of three points the second."""
-
-    class Tried:
-        def __init__(self, setting, control, method, points):
-            self.control, self.method, self.points = control, method, points
-            steps = 2 if method.steps == "auto" else method.steps
-            self.stderr = np.full(3, 1.0)
-            self.score = np.array([1.0, choice.HOPELESS if steps < 8 else 1.0, choice.HOPELESS])
-            self.steps_bias = np.array([10.0, 16 / steps, 0.0])
-
-    def finer(self, monkeypatch, deadline=np.inf):
-        monkeypatch.setattr(choice, "_Tried", self.Tried)
-        setting = SimpleNamespace(deadline=deadline)
-        first = self.Tried(setting, "control", Linearised(), np.arange(3))
-        return choice._finer(first, setting, Linearised())
-
-    def test_until_their_bias_does_not_show(self, monkeypatch):
-        got = self.finer(monkeypatch)
-        assert [each.method.steps for each in got] == ["auto", 8, 32, 128]
-        assert got[1].points.tolist() == [1]
-
-    def test_not_after_the_deadline(self, monkeypatch):
-        assert len(self.finer(monkeypatch, deadline=0.0)) == 1
-
-
-class TestBest:
-    """Of three points: at the first the best stays the cheapest, at the second it comes to more steps than the next is worth, at the third both do."""
-
-    @staticmethod
-    def start(name, score, settled):
-        def shares(points, reason):
-            some = choice.Share(
-                name,
-                Linearised(),
-                points,
-                np.zeros(len(points)),
-                np.zeros((len(points), 1)),
-                work=settled[points],
-            )
-            return [some] if len(points) else []
-
-        return SimpleNamespace(name=name, score=np.array(score), shares=shares)
-
-    def chosen(self, deadline=np.inf):
-        settled = {"a": np.array([1.0, 4.0, 4.0]), "b": np.array([2.0, 2.0, 8.0])}
-        tried = [
-            self.start("a", [1.0, 1.0, 1.0], settled["a"]),
-            self.start("b", [2.0, 2.0, 2.0], settled["b"]),
-        ]
-        found = choice._best(SimpleNamespace(t=T[:3], deadline=deadline), tried, np.arange(3))
-        assert sorted(np.concatenate([share.points for share in found])) == [0, 1, 2]
-        for share in found:
-            np.testing.assert_array_equal(share.work, settled[share.control][share.points])
-        return {share.control: share.points.tolist() for share in found}
-
-    def test_by_the_steps_that_it_comes_to(self):
-        assert self.chosen() == {"a": [0, 2], "b": [1]}
-
-    def test_not_after_the_deadline(self):
-        assert self.chosen(deadline=0.0) == {"a": [0, 1, 2]}

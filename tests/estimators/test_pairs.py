@@ -1,18 +1,19 @@
-"""Picard(pairs=True): what the noise of U does inside a quadratic F is taken off, and the linear part of a difference cancels.
+"""`Picard(pairs=True)`: no bias from noise inside a quadratic F, and coupled differences.
 
-u_t + u_xx/2 - c u^2 = 0 with u(1, x) = x has iterates that are polynomials in time and space, so they are known.
+The equation u_t + u_xx/2 - c u^2 = 0 with u(1, x) = x has iterates that are polynomials in time
+and space, so they are known.
 """
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
 import scasml
 from helpers import SIGMAS
 from scasml import Picard, Problem
-from scasml._planning.auto import controls
-from scasml.estimators import _iterates as iterates
+from scasml.estimators import _iterates
 
 C = 0.4
 PROBLEM = Problem(
@@ -22,7 +23,7 @@ X = 0.7
 
 
 def iterate(n, s, x, nodes=8):
-    """U_n from U_0 = 0, by quadratures that are exact."""
+    """Return U_n from U_0 = 0, by quadratures that are exact."""
     if n == 0:
         return 0.0 * x
     times, w = np.polynomial.legendre.leggauss(nodes)
@@ -36,6 +37,7 @@ def iterate(n, s, x, nodes=8):
 
 @functools.cache
 def answer(levels, replicates, **options):
+    """Return the answer of `levels` levels of 4 samples."""
     return scasml.correct(
         PROBLEM,
         None,
@@ -48,6 +50,7 @@ def answer(levels, replicates, **options):
 
 
 def miss(got, levels):
+    """Return the distance from the mean of the iterate, in standard errors."""
     return abs(got.value - iterate(levels, 0.0, np.asarray(X))) / got.stderr
 
 
@@ -60,35 +63,45 @@ def test_the_quadratures_are_exact():
 
 
 @pytest.mark.parametrize("levels", [2, 3])
-def test_they_have_the_mean_of_the_iterate(levels):
+def test_pairs_have_the_mean_of_the_iterate(levels):
     assert miss(answer(levels, 20_000, pairs=True), levels) < SIGMAS
 
 
 @pytest.mark.parametrize("levels", [2, 3])
-def test_without_pairs_noise_inside_biases_it(levels):
+def test_without_pairs_the_noise_causes_a_bias(levels):
     assert miss(answer(levels, 20_000), levels) > SIGMAS
 
 
+def mean_of_halves(f, halves):
+    """A wrong jackknife: F of the mean alone."""
+    return f(jax.tree.map(lambda a: a.mean(0), halves))
+
+
+def half_the_difference(right):
+    """A wrong coupling: half of the difference of the iterates."""
+    return lambda *arguments: (0.5 * right(*arguments)[0], right(*arguments)[1])
+
+
+def one_stream(right):
+    """Wrong streams: both halves use the same samples."""
+    return lambda *arguments, **options: jax.tree.map(
+        lambda a: a.at[1::2].set(a[::2]), right(*arguments, **options)
+    )
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["jackknife", "coupling", "streams"])
+@pytest.mark.parametrize(
+    ("owner", "name", "plant"),
+    [
+        (_iterates, "jackknifed", lambda right: mean_of_halves),
+        (_iterates.Iterates, "_coupled", half_the_difference),
+        (_iterates.Iterates, "_parts", one_stream),
+    ],
+    ids=["jackknife", "coupling", "streams"],
+)
 @pytest.mark.usefixtures("programs_anew")
-def test_planted_faults(fault, monkeypatch):
-    """F of the mean alone; a difference from iterates with a wrong share; one stream for both halves."""
-    if fault == "jackknife":
-        wrong = lambda equation, r, x, halves: equation.difference(
-            r, x, iterates.Solution(*(a.mean(0) for a in halves)), iterates._nothing(r, x)
-        )
-        monkeypatch.setattr(iterates, "_jackknifed", wrong)
-    elif fault == "coupling":
-        right = iterates.Iterates._coupled
-        wrong = lambda *a: tuple(
-            part * share for part, share in zip(right(*a), (0.5, 1), strict=True)
-        )
-        monkeypatch.setattr(iterates.Iterates, "_coupled", wrong)
-    else:
-        right = iterates.Iterates._parts
-        both = lambda *a, **k: iterates.Solution(*(b.at[1::2].set(b[::2]) for b in right(*a, **k)))
-        monkeypatch.setattr(iterates.Iterates, "_parts", both)
+def test_planted_faults_are_seen(owner, name, plant, monkeypatch):
+    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
     problem = Problem(
         dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -C * u**2, terminal=lambda x: x[0]
     )
@@ -104,15 +117,15 @@ def test_planted_faults(fault, monkeypatch):
     assert miss(got, 3) > SIGMAS
 
 
-def test_coupling_takes_noise_off():
-    """Of level 2, F(U_2) - F(U_1), whose iterates would be drawn apart: at least a third of its variance."""
+def test_coupling_removes_noise():
+    """It removes at least a third of the variance of level 2, whose iterates are coupled."""
     levels = [answer(3, 20_000, pairs=pairs).levels[0] for pairs in (False, True)]
-    apart, coupled = (each.variance[..., -1] for each in levels)
-    assert np.all(coupled < 0.67 * apart)
+    independent, coupled = (each.variance[..., -1] for each in levels)
+    assert np.all(coupled < 0.67 * independent)
 
 
-def test_z_too():
-    """With |z|^2 in F: u = x^2/(1 + ...) is not needed, two levels are E g - c E int |z_1|^2 with z_1 = 2 x, known."""
+def test_pairs_of_z():
+    """With F = -c |z|^2, two levels are E g - c E int |z_1|^2, where z_1 = 2 x is known."""
     problem = Problem(
         dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -C * z @ z, terminal=lambda x: x[0] ** 2
     )
@@ -127,16 +140,3 @@ def test_z_too():
     )
     exact = X**2 + 1 - C * 4 * (X**2 + 0.5)
     assert abs(got.value - exact) < SIGMAS * got.stderr
-
-
-@pytest.mark.slow
-def test_tiles_of_one_sample_end_in_no_segmentation_fault():
-    """They did, for three levels of 16 about g where paths end: see `means.mean`."""
-    problem = scasml.problems.hjb(6)
-    start = controls(problem, None, None)[0]
-    assert start.name == "g where paths end"
-    method = Picard(3, 16, pairs=True)
-    got = scasml.correct(
-        problem, start.model, 0.0, np.full(6, 0.2), method=method, replicates=4, with_gradient=False
-    )
-    assert np.isfinite(got.value)

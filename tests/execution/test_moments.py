@@ -1,4 +1,4 @@
-"""Moments of replicates against NumPy, and the interval that follows from them."""
+"""Moments and extremes of replicates, against NumPy."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from helpers import SIGMAS
-from scasml.execution.moments import Extremes, Groups, Moments, half_width, student_quantile
+from scasml.execution.moments import Extremes, Groups, Moments
 
 # The same examples in every run, and none kept on disk.
 fixed = settings(derandomize=True, database=None, deadline=None, max_examples=60)
@@ -16,7 +15,7 @@ ROWS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=12).map(np.arr
 
 
 def moments_of(rows, order=2, cuts=()):
-    """The rows of one point one after the other, as replicates arrive; `cuts` says where a piece of work ends."""
+    """Return the moments of the rows of one point; `cuts` are the rows at which parts begin."""
     total = Moments((1, *rows.shape[1:]), order)
     for part in np.split(rows, cuts):
         if len(part):
@@ -25,11 +24,12 @@ def moments_of(rows, order=2, cuts=()):
 
 
 def bits(moments):
+    """Return count, mean and standard error as bytes."""
     return moments.count.tobytes(), moments.mean.tobytes(), moments.stderr.tobytes()
 
 
 def check(moments, rows):
-    """Count, mean and standard error are NumPy's to rounding; the scale of both is the largest number."""
+    """Check count, mean and standard error, to the rounding of the largest number."""
     scale = np.max(np.abs(rows)) + 1e-300
     np.testing.assert_array_equal(moments.count, len(rows))
     np.testing.assert_allclose(moments.mean[0], np.mean(rows, 0), rtol=1e-12, atol=1e-14 * scale)
@@ -43,7 +43,7 @@ def check(moments, rows):
 class TestMoments:
     @fixed
     @given(rows=ROWS)
-    def test_one_by_one(self, rows):
+    def test_one_row_at_a_time(self, rows):
         check(moments_of(rows, cuts=range(len(rows))), rows)
 
     @fixed
@@ -52,8 +52,8 @@ class TestMoments:
         assert bits(moments_of(rows, cuts=cuts)) == bits(moments_of(rows))
 
     @pytest.mark.parametrize("points", [1, 3, 40])
-    def test_points_are_alone(self, points):
-        """Whatever the company, and however often a point occurs in one piece of work, the same bits."""
+    def test_points_do_not_affect_each_other(self, points):
+        """A point may have several rows in one part; its bits are those of the point alone."""
         rng = np.random.default_rng(points)
         point = rng.integers(0, points, 200)
         rows = rng.normal(size=(200, 2))
@@ -78,74 +78,25 @@ class TestMoments:
         )
 
     def test_a_small_spread_about_a_large_mean(self):
-        """Where a sum of squares would leave no figure: 1e9 and a spread of 1, to 1e-7."""
+        """A sum of squares would keep no digit of a spread of 1 about 1e9."""
         rows = 1e9 + np.random.default_rng(1).normal(size=(1000, 1))
         np.testing.assert_allclose(
             moments_of(rows).stderr[0], np.std(rows, 0, ddof=1) / np.sqrt(1000), rtol=1e-7
         )
 
-    def test_no_error_bar_from_fewer_than_two(self):
+    def test_an_error_bar_needs_two_replicates(self):
         assert np.all(np.isnan(Moments((1, 3)).stderr))
         assert np.all(np.isnan(moments_of(np.arange(3.0)[None]).stderr))
         assert np.all(moments_of(np.tile(np.arange(3.0), (2, 1))).stderr == 0)
 
 
-class TestExtremes:
-    def test_the_largest_and_smallest_are_kept(self):
-        rng = np.random.default_rng(0)
-        point, values = rng.integers(0, 5, 3000), rng.normal(size=3000)
-        kept = Extremes(5, 8)
-        for part in np.array_split(np.arange(3000), 11):
-            kept.add(Groups(point[part]), values[part])
-        for p in range(5):
-            mine = np.sort(values[point == p])
-            np.testing.assert_array_equal(kept.low[p], mine[:8])
-            np.testing.assert_array_equal(kept.high[p], mine[-8:])
-
-
-class TestInterval:
-    @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
-    def test_quantile_is_students(self, level):
-        counts = np.array([2, 3, 5, 30, 1000, 10**6])
-        np.testing.assert_allclose(
-            student_quantile(level, counts), stats.t.ppf((1 + level) / 2, counts - 1), rtol=1e-8
-        )
-
-    def test_none_from_one_replicate(self):
-        np.testing.assert_array_equal(
-            np.isnan(student_quantile(0.95, np.array([0, 1, 2]))), [True, True, False]
-        )
-
-    @pytest.mark.parametrize(("level", "count"), [(0.5, 2), (0.9, 4), (0.95, 8)])
-    def test_coverage(self, level, count):
-        """20000 means of Gaussian data: the interval covers the truth as often as it says.
-
-        6 standard errors of a binomial share, at most 0.021: false-fail rate 2e-9 for each of 3 cases. A normal quantile in
-        place of Student's would miss by 0.12, 0.10 and 0.04.
-        """
-        trials = 20_000
-        rows = np.random.default_rng(count).normal(3.0, 2.0, size=(count, trials))
-        total = moments_of(rows)
-        inside = (
-            np.abs(total.mean[0] - 3.0) <= student_quantile(level, total.count) * total.stderr[0]
-        )
-        allowed = SIGMAS * np.sqrt(level * (1 - level) / trials)
-        assert abs(np.mean(inside) - level) < allowed
-        normal = np.abs(total.mean[0] - 3.0) <= stats.norm.ppf((1 + level) / 2) * total.stderr[0]
-        assert abs(np.mean(normal) - level) > allowed
-
-    @pytest.mark.parametrize("bias", [0.0, 0.3, 1.0, 5.0, 1000.0])
-    @pytest.mark.parametrize("count", [3, 20, 10**6])
-    def test_with_the_bias_it_names_coverage_is_exact(self, bias, count):
-        c, freedom = student_quantile(0.9, count, bias), count - 1
-        covered = stats.t.cdf(c - bias, freedom) - stats.t.cdf(-c - bias, freedom)
-        np.testing.assert_allclose(covered, 0.9, atol=1e-7)
-
-    def test_a_bias_without_noise_is_the_interval(self):
-        np.testing.assert_array_equal(
-            half_width(0.95, [5, 5, 1], [0.0, 1.0, np.nan], [0.3, np.nan, 0.1])[0], 0.3
-        )
-        np.testing.assert_allclose(
-            half_width(0.95, 5, 1.0, np.nan), stats.t.ppf(0.975, 4)
-        )  # unknown: not in it
-        np.testing.assert_allclose(half_width(0.95, 10**6, 1e-12, 0.3), 0.3)
+def test_the_largest_and_the_smallest_values_are_kept():
+    rng = np.random.default_rng(0)
+    point, values = rng.integers(0, 5, 3000), rng.normal(size=3000)
+    kept = Extremes(5, 8)
+    for part in np.array_split(np.arange(3000), 11):
+        kept.add(Groups(point[part]), values[part])
+    for p in range(5):
+        own = np.sort(values[point == p])
+        np.testing.assert_array_equal(kept.low[p], own[:8])
+        np.testing.assert_array_equal(kept.high[p], own[-8:])

@@ -1,4 +1,4 @@
-"""Intervals hold where all that is wrong is rounding."""
+"""Rounding: its error is measured, and intervals cover it if it is the only error."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,50 +6,54 @@ import pytest
 
 import scasml
 from scasml import Linearised, Picard, problems
+from scasml.execution import LocalExecutor
 from scasml.execution.rounding import rounding_error
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (64, 20))
 
 
-class TestOfAFunction:
-    @staticmethod
-    def at(model, x):
-        return model(x), np.ones_like(x, float)
+def total(x):
+    """Return the sum of 20 numbers. 1000 is added first and subtracted last, so digits are lost."""
+    result = jnp.asarray(1000, x.dtype)
+    for each in x:
+        result = result + each
+    return result - 1000
+
+
+class TestFunction:
+    """The rounding error of value and gradient of a function."""
 
     @staticmethod
-    def total(x):
-        """Twenty numbers, one after the other, of which a thousand is taken off in the end: most of the digits go with it."""
-        total = np.full(len(x), 1000, x.dtype)
-        for each in x.T:
-            total = total + each
-        return (total - 1000).astype(float)
+    def error(model, x):
+        return rounding_error(LocalExecutor(), model, x)
 
-    def test_it_is_what_was_lost(self):
-        """Some units in the last place of 1000, not of the sum, which is near 1."""
+    def test_the_error_is_covered(self):
+        """It is some units in the last place of 1000, not of the sum, which is near 1."""
         x = POINTS.astype(np.float32)
-        value, slope = rounding_error(self.at, self.total, x)
-        assert np.all(np.abs(self.total(x) - POINTS.sum(1)) <= value)
+        value, slope = self.error(total, x)
+        actual = LocalExecutor().map(total, x).astype(np.float64)
+        assert np.all(np.abs(actual - POINTS.sum(1)) <= value)
         assert 1e-5 < np.median(value) < 3e-4
         assert np.all(slope == 0)
 
-    def test_of_double_precision(self):
-        """Only what rounding x did is known of it."""
-        value, _ = rounding_error(self.at, self.total, POINTS)
+    @pytest.mark.usefixtures("x64")
+    def test_in_float64_only_the_rounding_of_x_is_known(self):
+        value, _ = self.error(total, POINTS)
         assert np.all(value < 1e-14)
 
-    def test_of_x(self):
-        """A sum that is exact in float32, of numbers that are not."""
+    def test_the_rounding_of_x(self):
+        """The sum is exact in float32, but the numbers are not."""
         x = np.array([[0.1, -0.1 + 1e-9]])
-        value, _ = rounding_error(self.at, lambda x: x.sum(1).astype(float), x.astype(np.float32))
+        value, _ = self.error(jnp.sum, x.astype(np.float32))
         assert abs(x.astype(np.float32).sum() - x.sum()) <= value[0] < 1e-7
 
-    def test_a_model_of_single_precision_alone(self):
+    def test_a_model_that_works_in_float32_only(self):
         def model(x):
             if x.dtype == np.float64:
                 raise TypeError("a carry of float32")
-            return x.sum(1).astype(float)
+            return jnp.sum(x)
 
-        value, slope = rounding_error(self.at, model, POINTS.astype(np.float32))
+        value, slope = self.error(model, POINTS.astype(np.float32))
         assert np.all((value > 0) & (value < 1e-6))
         assert np.all(slope == 0)
 
@@ -58,8 +62,11 @@ def plane(x):
     return jnp.sum(x) + 1000.0
 
 
-class TestOfAnAnswer:
-    """u = sum(x) + 1000 and g are one function, so that all of a correction is 0 and all of an error is rounding: some units of 6e-5."""
+class TestAnswer:
+    """u = sum(x) + 1000 and g are the same function, so every correction is 0.
+
+    All of the error is rounding, some units of 6e-5.
+    """
 
     problem = scasml.Problem(dim=20, horizon=1.0, terminal=plane)
 
@@ -69,7 +76,7 @@ class TestOfAnAnswer:
         )
 
     @pytest.mark.parametrize("method", ["auto", Picard(1, 4), Linearised(samples=4)])
-    def test_it_is_in_the_interval(self, method):
+    def test_the_interval_covers_it(self, method):
         got, truth = self.answer(method=method), 1000 + POINTS.sum(1)
         low, high = got.interval()
         assert np.mean((low <= truth) & (truth <= high)) > 0.9
@@ -77,14 +84,12 @@ class TestOfAnAnswer:
         np.testing.assert_array_less(got.bias, 1e-3)
 
     def test_it_is_smaller_in_float64(self):
-        wide, narrow = (
-            self.answer(method=Picard(1, 4)),
-            self.answer(method=Picard(1, 4), dtype="float64"),
-        )
-        np.testing.assert_array_less(narrow.bias, 1e-7 * wide.bias)
-        np.testing.assert_array_less(narrow.gradient_bias, 1e-6)
+        single = self.answer(method=Picard(1, 4))
+        double = self.answer(method=Picard(1, 4), dtype="float64")
+        np.testing.assert_array_less(double.bias, 1e-7 * single.bias)
+        np.testing.assert_array_less(double.gradient_bias, 1e-6)
 
-    def test_a_tolerance_below_it_is_not_met_and_float64_advised(self):
+    def test_a_tolerance_below_it_is_not_met_and_float64_is_advised(self):
         got = scasml.correct(
             self.problem, lambda t, x: plane(x), 0.5, POINTS[:3], rtol=1e-9, method=Picard(1, 4)
         )
@@ -99,27 +104,22 @@ class TestOfAnAnswer:
         np.testing.assert_array_less(0, got.bias)
         assert "bias" not in got.diagnose().kinds
 
-    def test_a_unit_in_the_last_place_at_least(self):
-        """Of a constant that is one of float32's, where nothing else is to be seen."""
-        problem = scasml.Problem(dim=2, horizon=1.0, terminal=lambda x: 1000.0 + 0 * x[0])
-        got = scasml.correct(
-            problem,
-            lambda t, x: 1000.0 + 0 * x[0],
-            0.5,
-            np.ones(2),
-            method=Picard(1, 4),
-            replicates=8,
-        )
+    def test_it_is_one_unit_in_the_last_place_at_least(self):
+        """The constant is a number of float32, so no other rounding is visible."""
+        constant = lambda t, x: 1000.0 + 0 * x[0]
+        problem = scasml.Problem(dim=2, horizon=1.0, terminal=lambda x: constant(0.0, x))
+        got = scasml.correct(problem, constant, 0.5, np.ones(2), method=Picard(1, 4), replicates=8)
         assert got.bias == 1000 * np.finfo(np.float32).eps
 
-    def test_of_a_surrogate_that_was_not_started_from(self):
-        """It is added and taken off all the same."""
+    def test_the_rounding_of_a_surrogate_that_is_not_the_start(self):
+        """The surrogate is added and subtracted all the same."""
         problem = problems.hjb(4)
-        offs = [
+        answers = [
             scasml.correct(
                 problem, lambda t, x, c=c: c + jnp.sum(x**2), 0.0, POINTS[0, :4], rtol=0.1
             )
             for c in (0.5, 1e5)
         ]
-        assert offs[1].choices[0].control != "the surrogate"
-        assert offs[1].levels[0].bias["rounding"] > 100 * offs[0].levels[0].bias["rounding"]
+        assert answers[1].choices[0].start != "the surrogate"
+        small, large = (each.levels[0].bias["rounding"] for each in answers)
+        assert large > 100 * small

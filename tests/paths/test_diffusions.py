@@ -1,4 +1,8 @@
-"""`correct` on every diffusion: manufactured solutions, the choice of gradient and of steps, reproducibility, refusals."""
+"""Tests of `correct` on diffusions of every kind.
+
+They cover manufactured solutions, the choice of the gradient method and of the steps,
+reproducibility, and refused input.
+"""
 
 import functools
 
@@ -12,14 +16,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import scasml
-from helpers import SIGMAS, bias_but_rounding, varying
+from bad_input_case import refused
+from helpers import SIGMAS, bias_but_rounding, cost, task, varying
 from scasml import GeometricBrownian, OrnsteinUhlenbeck, Picard
 from scasml._equations.defect import Defect
-from scasml._planning.task import PILOT_REPLICATES, Control, Setting
+from scasml._planning.policy import DEFAULT_POLICY
+from scasml._planning.task import Start
 from scasml._planning.tuning import plan
-from scasml.execution.stopping import Budget
+from scasml.execution.stopping import StoppingRule
 from scasml.surrogates import wrap
-from test_bad_input import refused
 
 
 class Wave(eqx.Module):
@@ -33,7 +38,9 @@ class Wave(eqx.Module):
         return self.size * jnp.sin(self.a @ x + t) + self.shift
 
 
-class End(eqx.Module):
+class Terminal(eqx.Module):
+    """The value of a wave at the horizon."""
+
     wave: Wave
     horizon: float = eqx.field(static=True)
 
@@ -42,6 +49,8 @@ class End(eqx.Module):
 
 
 class Drift(eqx.Module):
+    """A drift that depends on t and couples the coordinates of x."""
+
     a: np.ndarray
 
     def __call__(self, t, x):
@@ -49,7 +58,7 @@ class Drift(eqx.Module):
 
 
 class Diffusion(eqx.Module):
-    """Noise between 0.3 and 0.7 that depends on t and x, of the shape asked for."""
+    """A sigma near 0.5 that depends on t and x: a scalar, a diagonal or a full matrix."""
 
     a: np.ndarray
     shape: str = eqx.field(static=True)
@@ -64,7 +73,7 @@ class Diffusion(eqx.Module):
 
 
 class Nonlinearity(eqx.Module):
-    """f(u, z) - f(u*, z*) - (u*_t + L u*), so that u* is the solution."""
+    """F = f(u, z) - f(u*, z*) - (u*_t + L u*), so that the wave u* is the solution."""
 
     wave: Wave
     drift: Drift
@@ -83,16 +92,16 @@ class Nonlinearity(eqx.Module):
         phase, size, a = self.wave.a @ x + t, self.wave.size, self.wave.a
         sigma = self.diffusion(t, x)
         spread = sigma.T @ a if sigma.ndim == 2 else sigma * a
-        moved = (
+        generator = (
             size * jnp.cos(phase) * (1 + self.drift(t, x) @ a)
             - 0.5 * size * jnp.sin(phase) * spread @ spread
         )
         true = self.f(size * jnp.sin(phase) + self.wave.shift, size * jnp.cos(phase) * spread)
-        return self.f(u, z) - true - moved
+        return self.f(u, z) - true - generator
 
 
-class Off(eqx.Module):
-    """The solution and a ripple."""
+class Perturbed(eqx.Module):
+    """The solution plus a small wave: a surrogate with an error."""
 
     wave: Wave
     ripple: Wave
@@ -102,7 +111,11 @@ class Off(eqx.Module):
 
 
 def random_problem(seed, dim, shape, horizon=0.3):
-    """Its parts hold their random numbers as arrays, so that one compiled kernel serves every seed."""
+    """Return a random problem, its solution, a surrogate with an error, and a point.
+
+    The random numbers are arrays in the functions of the problem, so that all seeds use one
+    compiled program.
+    """
     rng = np.random.default_rng(seed)
     direction = lambda: rng.normal(size=dim) / np.sqrt(dim)
     wave = Wave(direction(), np.asarray(rng.uniform(0.5, 1.0)), np.asarray(rng.uniform(-0.3, 0.3)))
@@ -113,10 +126,10 @@ def random_problem(seed, dim, shape, horizon=0.3):
         drift=drift,
         diffusion=diffusion,
         nonlinearity=Nonlinearity(wave, drift, diffusion, rng.uniform(-0.2, 0.2, 4)),
-        terminal=End(wave, horizon),
+        terminal=Terminal(wave, horizon),
     )
     ripple = Wave(direction(), np.asarray(0.05), np.asarray(0.05 * rng.uniform(-1, 1)))
-    return problem, wave, Off(wave, ripple), rng.normal(size=dim)
+    return problem, wave, Perturbed(wave, ripple), rng.normal(size=dim)
 
 
 SHAPES = ["scalar", "diagonal", "full"]
@@ -131,7 +144,11 @@ SHAPES = ["scalar", "diagonal", "full"]
     ],
 )
 def test_manufactured_solutions(dim, shape):
-    """Random mu, sigma, F with a known u: value and gradient within 6 standard errors (Student t, 23: 4e-6 each) and the stated bias."""
+    """Random mu, sigma and F with a known solution u.
+
+    Value and gradient are within 6 standard errors plus the stated bias. With 23 degrees of freedom
+    the false-fail rate is 4e-6 per comparison.
+    """
 
     @settings(max_examples=6, deadline=None, derandomize=True, database=None)
     @given(seed=st.integers(0, 2**32 - 1))
@@ -158,24 +175,32 @@ def check_manufactured(seed, dim, shape, replicates=24):
         np.abs(answer.gradient - slope)
         <= SIGMAS * answer.gradient_stderr + answer.gradient_bias + 5e-6
     )
-    # Sharp enough to see a wrong sign, or a residual a tenth off: the surrogate is off by up to 0.1.
+    # The error of the surrogate is up to 0.1. So the test detects a wrong sign, or a residual with
+    # a relative error of a tenth.
     assert SIGMAS * answer.stderr + answer.bias < 0.03
 
 
 def digital(dynamics, dim):
-    """1 if the first coordinate ends above 1: the gradient of its expectation is a density."""
+    """Return a problem whose terminal value is 1 if the first coordinate exceeds 1, otherwise 0.
+
+    The gradient of the expectation is a density.
+    """
     return scasml.Problem(
         dim=dim, horizon=0.5, dynamics=dynamics, terminal=lambda x: jnp.where(x[0] > 1.0, 1.0, 0.0)
     )
 
 
 @pytest.mark.parametrize("dim", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_digital_payoff_takes_weights(dim):
+def test_digital_payoff_uses_weights(dim):
     check_digital(dim)
 
 
 def check_digital(dim, method=None):
-    """Delta of a digital by weights, against the lognormal density: 6 standard errors (1e-8, Student t of 99) and d comparisons."""
+    """The delta of a digital by weights agrees with the lognormal density.
+
+    Each of the d comparisons allows 6 standard errors. With 99 degrees of freedom the false-fail
+    rate is 1e-8 each.
+    """
     x, volatility = np.full(dim, 1.1), 0.3
     problem = digital(GeometricBrownian(0.05, volatility), dim)
     answer = scasml.correct(problem, None, 0.0, x, method=method or Picard(1, 400), replicates=100)
@@ -186,14 +211,18 @@ def check_digital(dim, method=None):
     delta = stats.norm.pdf(gap) / (sd * 1.1) * np.eye(dim)[0]
     assert np.all(np.abs(answer.gradient - delta) < SIGMAS * answer.gradient_stderr)
     assert answer.gradient_stderr[0] < 0.01 * delta[0]
-    blind = scasml.correct(
+    # Path derivatives do not see the jump of the payoff.
+    pathwise = scasml.correct(
         problem, None, 0.0, x, method=Picard(1, 400, gradient="pathwise"), replicates=2
     )
-    assert np.all(blind.gradient == 0)  # why
+    assert np.all(pathwise.gradient == 0)
 
 
-def test_a_digital_payoff_of_a_general_diffusion():
-    """In steps, with weights by the derivative process: the same delta, within 6 standard errors and the bias of the steps."""
+def test_digital_payoff_of_a_general_diffusion():
+    """The paths take steps, and the weights use the derivative process.
+
+    The delta is the exact one, to 6 standard errors plus the step bias.
+    """
     volatility = 0.3
     problem = scasml.Problem(
         dim=1,
@@ -219,7 +248,10 @@ def test_a_digital_payoff_of_a_general_diffusion():
 
 @functools.cache
 def kinked():
-    """u = -ln E exp(-c g(X_T)) / c with g = 2 |x|, F = -c |z|^2 / 2: the slope of z has a jump."""
+    """Return a problem with g = 2 |x| and F = -c |z|^2 / 2, its value at 0.2, and its gradient.
+
+    The solution is u = -ln E exp(-c g(X_T)) / c. The terminal z jumps at x = 0.
+    """
     c = 0.4
     problem = scasml.Problem(
         dim=1,
@@ -235,22 +267,26 @@ def kinked():
 
 @pytest.mark.parametrize(("levels", "samples"), [(2, 32), (3, 16)])
 @pytest.mark.slow
-def test_a_kink_inside_z_takes_weights_for_the_differences(levels, samples):
-    """Within 6 standard errors (Student t, 199: 1e-8 each) and the stated bias; plain path derivatives miss by more."""
+def test_kinked_payoff_uses_weights_for_the_differences_of_f(levels, samples):
+    """The answer is within 6 standard errors plus the stated bias; path derivatives are not.
+
+    With 199 degrees of freedom the false-fail rate is 1e-8 per comparison.
+    """
     problem, value, slope = kinked()
     method = functools.partial(Picard, levels, samples)
     answer = scasml.correct(problem, None, 0.0, np.array([0.2]), method=method(), replicates=200)
     assert answer.gradient_method == "mixed"
     assert abs(answer.value - value) < SIGMAS * answer.stderr + answer.bias
-    miss = abs(answer.gradient[0] - slope)
-    assert miss < SIGMAS * answer.gradient_stderr[0] + answer.gradient_bias[0]
+    error = abs(answer.gradient[0] - slope)
+    assert error < SIGMAS * answer.gradient_stderr[0] + answer.gradient_bias[0]
     assert answer.gradient_stderr[0] < 0.01
-    blind = scasml.correct(
+    pathwise = scasml.correct(
         problem, None, 0.0, np.array([0.2]), method=method(gradient="pathwise"), replicates=200
     )
-    assert abs(blind.gradient[0] - slope) > 6 * blind.gradient_stderr[0] + blind.gradient_bias[0]
+    error = abs(pathwise.gradient[0] - slope)
+    assert error > 6 * pathwise.gradient_stderr[0] + pathwise.gradient_bias[0]
     if levels == 3:
-        assert abs(blind.value - value) > 6 * blind.stderr + blind.bias
+        assert abs(pathwise.value - value) > 6 * pathwise.stderr + pathwise.bias
 
 
 def chosen(
@@ -263,20 +299,20 @@ def chosen(
     surrogate=None,
     **options,
 ):
-    """What gradient="auto" comes to at each point."""
+    """Return the gradient method that `gradient="auto"` chooses at each point."""
     F = nonlinearity or (
         (lambda t, x, u, z: 0.1 * z @ z) if uses_z else (lambda t, x, u, z: 0.1 * u)
     )
     problem = scasml.Problem(dim=2, horizon=0.5, nonlinearity=F, terminal=terminal)
     model = None if surrogate is None else wrap(surrogate, problem)
-    control = Control("this", problem if model is None else Defect(problem, model), model)
+    start = Start("this", problem if model is None else Defect(problem, model), model)
     points = np.atleast_2d(np.array([0.1, -0.2]) if x is None else x).astype(np.float32)
     times = np.zeros(len(points), np.float32)
-    setting = Setting(problem, model, times, points, 0, with_gradient, Budget(2), np.inf)
-    shares = plan(setting, control, Picard(levels, 2, **options))
+    rule = StoppingRule(replicates=2)
+    some = task(problem, times, points, rule, model, gradient=with_gradient)
     names = np.empty(len(points), object)
-    for share in shares:
-        names[share.points] = share.estimator.gradient
+    for assignment in plan(some, start, Picard(levels, 2, **options)):
+        names[assignment.points.index] = assignment.tuning.gradient
     return list(names)
 
 
@@ -314,21 +350,19 @@ class TestGradientChoice:
     @pytest.mark.parametrize("name", KINKED)
     def test_kinked(self, name):
         assert chosen(KINKED[name]) == ["mixed"]
-        assert chosen(KINKED[name], levels=2, with_gradient=False) == [
-            "pathwise"
-        ]  # z is one derivative only
+        # Without a gradient only z is differentiated, once.
+        assert chosen(KINKED[name], levels=2, with_gradient=False) == ["pathwise"]
 
-    def test_kinked_without_z_inside(self):
+    def test_kinked_without_z_in_f(self):
         assert chosen(KINKED["a call"], levels=3, uses_z=False) == ["pathwise"]
 
     @pytest.mark.parametrize("name", JUMPING)
     def test_jumping(self, name):
         assert chosen(JUMPING[name]) == ["centred"]
-        assert chosen(JUMPING[name], levels=1, with_gradient=False) == [
-            "pathwise"
-        ]  # no derivative at all
+        # At one level without a gradient, g is not differentiated.
+        assert chosen(JUMPING[name], levels=1, with_gradient=False) == ["pathwise"]
 
-    def test_a_kink_of_f_matters_once_it_is_differentiated_twice(self):
+    def test_kink_of_f_matters_if_f_is_differentiated_twice(self):
         kink = lambda t, x, u, z: jnp.maximum(z[0] - u, 0.0)
         assert chosen(jnp.sum, levels=2, nonlinearity=kink) == ["pathwise"]
         assert chosen(jnp.sum, levels=2, nonlinearity=kink, surrogate=lambda t, x: jnp.sum(x)) == [
@@ -336,11 +370,11 @@ class TestGradientChoice:
         ]
         assert chosen(jnp.sum, levels=3, nonlinearity=kink) == ["mixed"]
 
-    def test_each_point_for_itself(self):
+    def test_each_point_chooses_separately(self):
         far = np.array([[0.0, 0.0], [50.0, 0.0]])
         assert chosen(JUMPING["a digital"], x=far) == ["centred", "pathwise"]
 
-    def test_what_is_asked_for_is_done(self):
+    def test_requested_method_is_used(self):
         assert chosen(JUMPING["a digital"], gradient="pathwise") == ["pathwise"]
         assert chosen(SMOOTH["a sum"], gradient="weights") == ["weights"]
 
@@ -350,8 +384,11 @@ POINTS = np.random.default_rng(5).normal(size=(5, 3))
 
 
 class TestSteps:
-    def test_the_bias_of_few_steps_is_told(self):
-        """Two Euler steps of a geometric Brownian motion with E X = e^0.8: off by a tenth, which the bias covers and the interval does not."""
+    def test_step_bias_is_stated(self):
+        """Two Euler steps of a geometric Brownian motion with E X = e^0.8.
+
+        The error is about a tenth. The stated bias covers it, and the standard error does not.
+        """
         problem = scasml.Problem(
             dim=1,
             horizon=1.0,
@@ -362,15 +399,15 @@ class TestSteps:
         answer = scasml.correct(
             problem, None, 0.0, np.ones(1), method=Picard(1, 500, steps=2), replicates=50
         )
-        miss = np.exp(0.8) - answer.value
+        error = np.exp(0.8) - answer.value
         assert answer.steps == 2
         np.testing.assert_allclose(answer.value, 1.4**2, rtol=0.01)
-        assert miss > 20 * answer.stderr
-        # 2 (e_2 - e_1) to leading order, seen from e_2 - e_1 = 1.96 - 1.8: within a factor of two.
-        assert 0.5 * miss < answer.bias < 2 * miss
-        assert 0.5 * miss < answer.gradient_bias[0] < 2 * miss
+        assert error > 20 * answer.stderr
+        # The estimate is the difference between two steps and one: 1.96 - 1.8 to leading order.
+        assert 0.5 * error < answer.bias < 2 * error
+        assert 0.5 * error < answer.gradient_bias[0] < 2 * error
 
-    def test_auto_brings_it_below_the_statistical_error(self):
+    def test_auto_steps_bring_the_bias_below_the_standard_error(self):
         problem = scasml.Problem(
             dim=1,
             horizon=1.0,
@@ -378,18 +415,17 @@ class TestSteps:
             diffusion=lambda t, x: 0.5 * x,
             terminal=lambda x: x[0],
         )
-        few, many = (
+        short_run, long_run = (
             scasml.correct(problem, None, 0.0, np.ones(1), method=Picard(1, 100), replicates=n)
             for n in (8, 256)
         )
-        assert many.steps > few.steps >= 16
-        for answer in (few, many):
-            assert (
-                0 < answer.bias < 1.5 * answer.stderr
-            )  # the pilot foresees the standard error to a quarter or so
+        assert long_run.steps > short_run.steps >= 16
+        for answer in (short_run, long_run):
+            # The pilot predicts the standard error to about a quarter.
+            assert 0 < answer.bias < 1.5 * answer.stderr
             assert abs(answer.value - np.exp(0.8)) < SIGMAS * answer.stderr + answer.bias
 
-    def test_exact_paths_need_none(self):
+    def test_exact_paths_take_no_steps(self):
         problem = scasml.Problem(
             dim=1,
             horizon=1.0,
@@ -408,17 +444,17 @@ class TestSteps:
             < SIGMAS * np.hypot(exact.stderr, stepped.stderr) + stepped.bias
         )
 
-    def test_the_cost_counts_steps_and_pilots(self):
+    def test_cost_counts_steps_and_pilots(self):
         answer = scasml.correct(
             GENERAL, None, 0.1, POINTS[0], method=Picard(1, 4, steps=6), replicates=3
         )
-        fine = Picard(1, 4, steps=6).cost(GENERAL)
+        fine = cost(Picard(1, 4, steps=6), GENERAL)
         assert fine.normals == 3 * 6 * 8
-        assert answer.cost.functions == fine.functions * (3 + 2 * PILOT_REPLICATES)
+        assert answer.cost.functions == fine.functions * (3 + 2 * DEFAULT_POLICY.pilot_replicates)
 
 
 class TestReproducible:
-    """Bit for bit, for paths in steps and choices left open too."""
+    """Answers are equal bit for bit, also for stepped paths and automatic choices."""
 
     METHODS = {  # noqa: RUF012
         "auto": Picard(1, 3),
@@ -439,7 +475,7 @@ class TestReproducible:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
     @pytest.mark.parametrize("name", METHODS)
-    def test_whatever_the_company(self, name):
+    def test_answer_at_a_point_does_not_depend_on_the_other_points(self, name):
         run = functools.partial(
             scasml.correct, GENERAL, None, 0.1, method=self.METHODS[name], replicates=4
         )
@@ -463,15 +499,15 @@ class TestReproducible:
                     getattr(alone, field), getattr(backwards, field)[4 - i], err_msg=field
                 )
 
-    def test_the_seed_matters(self):
+    def test_seed_changes_the_answer(self):
         run = functools.partial(
             scasml.correct, GENERAL, None, 0.1, POINTS[0], method=Picard(1, 3), replicates=4
         )
         self.same(run(seed=1), run(seed=1))
         assert run(seed=1).value != run(seed=2).value
 
-    def test_a_surrogate_does_not_change_the_choice_of_steps(self):
-        """Nor does the count of points or replicates trace F or g again."""
+    def test_other_points_and_replicates_do_not_trace_again(self):
+        """A second call with other numbers of points and replicates traces neither F nor g."""
         calls = []
         problem = scasml.Problem(
             dim=2,
@@ -490,14 +526,17 @@ class TestReproducible:
         assert not calls
 
 
-# Bad input.
+# Bad input. Each case is a call that must fail, and fragments of its message.
 
 
 def problem_with(**parts):
+    """Return a function that builds a problem in which some arguments are replaced."""
     return lambda: scasml.Problem(**({"dim": 3, "horizon": 1.0, "terminal": jnp.sum} | parts))
 
 
-def asked(x=(1.0, 1.0, 1.0), method=None, **parts):
+def correct_with(x=(1.0, 1.0, 1.0), method=None, **parts):
+    """Return a function that corrects such a problem at the points `x`."""
+
     def call():
         scasml.correct(
             problem_with(**parts)(),
@@ -575,27 +614,29 @@ BAD = {
     "scheme unknown": (lambda: Picard(2, 4, scheme="heun"), ("scheme", "got 'heun'")),
     "gradient unknown": (lambda: Picard(2, 4, gradient="bel"), ("gradient", "got 'bel'")),
     "sigma singular at the point": (
-        asked(x=[[1.0, 1.0, 1.0], [1.0, 0.0, 2.0]], diffusion=lambda t, x: x),
+        correct_with(x=[[1.0, 1.0, 1.0], [1.0, 0.0, 2.0]], diffusion=lambda t, x: x),
         ("diffusion(t, x)", "singular", "point 1"),
     ),
     "geometric Brownian motion at 0": (
-        asked(x=[1.0, 0.0, 1.0], dynamics=GeometricBrownian(0.1, 0.2)),
+        correct_with(x=[1.0, 0.0, 1.0], dynamics=GeometricBrownian(0.1, 0.2)),
         ("diffusion(t, x)", "singular", "point 0"),
     ),
     "full sigma singular at the point": (
-        asked(diffusion=lambda t, x: jnp.outer(x, x)),
+        correct_with(diffusion=lambda t, x: jnp.outer(x, x)),
         ("diffusion(t, x)", "singular", "point 0"),
     ),
     "a variance below 0 at the point": (
-        asked(x=[1.0, 1.0, -0.1], diffusion=lambda t, x: jnp.sqrt(x)),
+        correct_with(x=[1.0, 1.0, -0.1], diffusion=lambda t, x: jnp.sqrt(x)),
         ("diffusion(t, x)", "not finite", "point 0", "variance below 0"),
     ),
     "drift not finite at the point": (
-        asked(x=[1.0, 0.0, 1.0], drift=lambda t, x: 1 / x),
+        correct_with(x=[1.0, 0.0, 1.0], drift=lambda t, x: 1 / x),
         ("drift(t, x)", "point 0"),
     ),
     "a variance that falls below 0": (
-        asked(x=[0.04, 0.04, 0.04], drift=lambda t, x: -x, diffusion=lambda t, x: jnp.sqrt(x)),
+        correct_with(
+            x=[0.04, 0.04, 0.04], drift=lambda t, x: -x, diffusion=lambda t, x: jnp.sqrt(x)
+        ),
         ("NaN", "paths from point 0", "max(v, 0)"),
     ),
 }

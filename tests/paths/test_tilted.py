@@ -1,4 +1,4 @@
-"""Tilted paths: the order of the scheme, exactness where nothing varies, halves of the steps, and their weights."""
+"""Tests of `Tilted`: the formula of a step, coarse paths, the order of convergence, and weights."""
 
 import itertools
 
@@ -23,15 +23,16 @@ X, TAU = np.array([0.9, 1.2]), 0.8
 
 
 def tilt(t, x):
+    """Return an additional drift v and a potential a that depend on t and x."""
     return jnp.sin(2 * x[::-1]) - 0.5 * t * x, jnp.cos(x[0] - x[1]) + 0.3 * t
 
 
-def equation(name, steps, tilt=tilt, halved=False):
-    return Tilted(dynamics=DYNAMICS[name], tilt=tilt, scheme="euler", steps=steps, halved=halved)
+def paths_of(name, steps, tilt=tilt, coarse=False):
+    return Tilted(dynamics=DYNAMICS[name], tilt=tilt, scheme="euler", steps=steps, coarse=coarse)
 
 
 def literal(name, steps, noise, x, tau):
-    """The formula of the module, one step after the other."""
+    """Return X at the end and the growth, by the formula in the docstring of the module."""
     dynamics, h, t, growth = DYNAMICS[name], tau / steps, 0.0, 0.0
     v, a = tilt(t, x)
     for xi in noise:
@@ -48,29 +49,32 @@ def literal(name, steps, noise, x, tau):
 
 
 @pytest.mark.parametrize("name", DYNAMICS)
-def test_the_formula_and_half_of_its_steps(name):
-    """Half of the steps on the same Brownian increments; whether is data."""
+def test_formula_on_fine_and_coarse_paths(name):
+    """Coarse paths use sums of the same Brownian increments. `coarse` is traced."""
     noise = np.random.default_rng(0).normal(size=(6, 2))
     move = jax.jit(
-        lambda halved: equation(name, 6, halved=halved).move(
+        lambda coarse: paths_of(name, 6, coarse=coarse).move(
             noise, jnp.zeros(()), X, jnp.asarray(TAU), False
         )
     )
     pairs = (noise[0::2] + noise[1::2]) / np.sqrt(2)
-    for halved, steps, each in ((False, 6, noise), (True, 3, pairs)):
-        end, growth = literal(name, steps, each, X, TAU)
-        np.testing.assert_allclose(move(halved).x, end, rtol=1e-12)
-        np.testing.assert_allclose(move(halved).growth, growth, rtol=1e-12)
+    for coarse, steps, step_noise in ((False, 6, noise), (True, 3, pairs)):
+        end, growth = literal(name, steps, step_noise, X, TAU)
+        np.testing.assert_allclose(move(coarse).x, end, rtol=1e-12)
+        np.testing.assert_allclose(move(coarse).growth, growth, rtol=1e-12)
 
 
 def moments(name, steps, count=2**15):
-    """E e^growth f(X) from one set of increments for every number of steps: what differs is the scheme."""
+    """Return E e^growth f(X) for three functions f.
+
+    Every number of steps uses the same Brownian increments, so differences show the step bias.
+    """
     finest = np.random.default_rng(1).normal(size=(count, 16, 2))
     finest = np.concatenate([finest, -finest])
     noise = finest.reshape(2 * count, steps, 16 // steps, 2).sum(2) / np.sqrt(16 // steps)
 
     def one(noise):
-        jump = equation(name, steps).move(
+        jump = paths_of(name, steps).move(
             noise, jnp.zeros(()), jnp.asarray(X), jnp.asarray(TAU), False
         )
         return jump.carry(jnp.stack([jnp.ones(()), jump.x[0], jnp.sum(jump.x**2)]))
@@ -79,8 +83,11 @@ def moments(name, steps, count=2**15):
 
 
 @pytest.mark.parametrize("name", ["gaussian", "geometric", "relaxing"])
-def test_the_error_falls_as_the_square_of_the_step(name):
-    """Between 2, 4, 8 and 16 steps: a first-order scheme would halve what halving the steps changes, this one quarters it."""
+def test_step_bias_is_of_second_order(name):
+    """Each time the number of steps doubles, the moments change by about a quarter as much.
+
+    Under a scheme of first order they would change by about half as much.
+    """
     values = [moments(name, steps) for steps in (2, 4, 8, 16)]
     first, second, third = (np.linalg.norm(a - b) for a, b in itertools.pairwise(values))
     assert 3 < first / second < 6
@@ -106,9 +113,12 @@ def test_constant_tilt_is_exact():
 
 
 def check_weights(name, count=400_000):
-    """sigma^T grad E e^growth f(X) by weights and by path derivative: the same to 6 standard errors and the order of the weights, 1/steps."""
+    """sigma^T grad E e^growth f(X) by weights agrees with the derivative along the paths.
+
+    The difference is at most 6 standard errors plus the step bias of the weights, of order 1/steps.
+    """
     f = lambda jump: jump.carry(jnp.sin(jump.x[0]) + 0.3 * jnp.sum(jump.x**2))
-    paths, sigma = equation(name, 32), DYNAMICS[name].diffusion(jnp.zeros(()), jnp.asarray(X))
+    paths, sigma = paths_of(name, 32), DYNAMICS[name].diffusion(jnp.zeros(()), jnp.asarray(X))
 
     def one(noise):
         along = lambda x: f(paths.move(noise, jnp.zeros(()), x, jnp.asarray(TAU), False))
@@ -134,7 +144,7 @@ def test_weights(name):
 
 @pytest.mark.slow
 def test_weights_that_forget_the_growth(monkeypatch):
-    """The planted fault: what the growth sees of a shift of x is left out."""
+    """`check_weights` fails if the lift, the derivative of the growth, is left out."""
     right = Tilted.move
 
     def move(self, noise, s, x, duration, weight):

@@ -1,7 +1,11 @@
-"""The pricing problems of the zoo beyond what test_problems.py asks of every problem. Nothing here is random but fixed points."""
+"""Tests of the pricing problems that go beyond the tests of every problem in test_problems.py.
+
+Random points are drawn with fixed seeds.
+"""
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,9 +28,8 @@ from scasml import _cli as cli
 from scasml import problems
 from scasml._equations.problem import Problem
 from scasml._support.errors import ArgumentError
-from scasml.problems.references import heston_price as _heston_price
 from scasml.problems.references.black_scholes import call
-from scasml.problems.references.heston_price import HestonCall, delta
+from scasml.problems.references.heston_price import ACCURACY, BLOCK_ELEMENTS, HestonCall, delta
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +39,17 @@ def float64() -> Iterator[None]:
 
 
 def value(problem: Problem, *point: Any) -> Any:
+    """Return F at a point (t, x, u, z)."""
     return problem.nonlinearity(*map(jnp.asarray, point))
 
 
-# Default risk: no solution formula, but the equation is linear below u = 50 and above 70.
+# Default risk has no solution formula, but the equation is linear for u < 50 and for u > 70.
 
 
 @pytest.mark.parametrize(
     ("price", "intensity"), [(20.0, 0.2), (45.0, 0.2), (75.0, 0.02), (300.0, 0.02)]
 )
-def test_default_risk_of_constant_intensity(price: float, intensity: float) -> None:
+def test_default_risk_with_constant_intensity(price: float, intensity: float) -> None:
     problem = problems.default_risk(1)
     u = lambda t, x: x[0] * jnp.exp(-intensity / 3 * (1 - t))
     t, x = jnp.asarray(0.4), jnp.full(1, price)
@@ -65,7 +69,7 @@ def test_default_risk_formulas() -> None:
 
 
 def test_default_risk_reference() -> None:
-    """Within it lie the published value and both values it was made from."""
+    """The published value and the intervals of the two Picard runs lie within the error bound."""
     problem = problems.default_risk()
     known = problem.exact(0.0, problem.x0)
     for printed, allowed in ((57.300, 0.0), (57.294, 2 * 0.003), (57.299, 2 * 0.004)):
@@ -84,8 +88,8 @@ def test_cash_earns_the_lending_rate(dim: int) -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 3])
-def test_shares_may_be_held(dim: int) -> None:
-    """u = x_1, a share itself: invested is what it is worth, nothing lent and nothing borrowed."""
+def test_one_stock_solves_the_equation(dim: int) -> None:
+    """u = x_1 is the price of a stock. Its hedge is the stock, without lending or borrowing."""
     problem = problems.different_rates(dim)
     u = lambda t, x: x[0] + 0 * t
     t, x = (jnp.asarray(a[0]) for a in points(problem))
@@ -102,14 +106,15 @@ def test_different_rates_formulas() -> None:
         np.testing.assert_allclose(
             value(problems.different_rates(3), 0.3, x, u, z), expected, rtol=1e-13
         )
-    for best, payoff in ((110.0, 0.0), (130.0, 10.0), (150.0, 30.0), (160.0, 20.0), (200.0, -20.0)):
-        assert problems.different_rates(3).terminal(jnp.array([90.0, best, 80.0])) == payoff
+    payoffs = ((110.0, 0.0), (130.0, 10.0), (150.0, 30.0), (160.0, 20.0), (200.0, -20.0))
+    for highest, payoff in payoffs:
+        assert problems.different_rates(3).terminal(jnp.array([90.0, highest, 80.0])) == payoff
     for price, payoff in ((90.0, 0.0), (100.0, 0.0), (112.0, 12.0)):
         assert problems.different_rates(1).terminal(jnp.array([price])) == payoff
 
 
 @pytest.mark.parametrize("build", [problems.default_risk, problems.different_rates])
-def test_known_at_one_point_only(build: Any) -> None:
+def test_reference_is_known_at_one_point_only(build: Any) -> None:
     problem = build()
     x = np.full((4, 100), 100.0)
     x[2, 7] = 101.0
@@ -123,7 +128,7 @@ def test_known_at_one_point_only(build: Any) -> None:
 # Black-Scholes.
 
 
-def test_states_that_published_values_speak_of() -> None:
+def test_x0_is_the_state_of_published_values() -> None:
     np.testing.assert_array_equal(
         problems.black_scholes_barenblatt(5).x0, [1.0, 0.5, 1.0, 0.5, 1.0]
     )
@@ -132,8 +137,8 @@ def test_states_that_published_values_speak_of() -> None:
     np.testing.assert_array_equal(problems.heston().x0, [100.0, 0.04])
 
 
-def test_prices_that_are_not_positive_are_worth_nothing() -> None:
-    """Geometric Brownian motion stays at 0, and negative: g of such a point is its price."""
+def test_price_is_zero_if_an_asset_price_is_not_positive() -> None:
+    """Geometric Brownian motion that starts at 0 or below stays there, so u is g = 0."""
     one, three = problems.different_rates(1), problems.black_scholes_basket(3)
     for x in (0.0, -5.0):
         assert one.exact(0.1, [x]) == one.terminal(jnp.array([x])) == 0
@@ -159,20 +164,25 @@ def test_basket_covariance() -> None:
     assert problems.black_scholes_basket(3, 0.0).dynamics.volatility.ndim == 0
 
 
-# Heston. The reference has two sides: that it solves the equation of the problem is in test_problems.py; here, what it is.
+# Heston. test_problems.py tests that the reference solves the equation of the problem. The tests
+# below compare the reference with other integrals, bounds and limits.
 
-OTHER = HestonCall(0.5, 0.09, 0.6, 0.7, 0.05, 0.0, 2.0, 110.0)
+POSITIVE_CORRELATION = HestonCall(0.5, 0.09, 0.6, 0.7, 0.05, 0.0, 2.0, 110.0)
 
 
 def heston_call(problem: Problem) -> HestonCall:
-    found = reference(problem).value
-    assert isinstance(found, HestonCall)
-    return found
+    """Return the reference of a Heston problem."""
+    price = reference(problem).value
+    assert isinstance(price, HestonCall)
+    return price
 
 
 def gil_pelaez(model: HestonCall, tau: float, s: float, v: float) -> float:
-    """S e^(-q tau) P1 - K e^(-r tau) P2: another integral, on the real axis, by Gauss-Legendre, of a characteristic function
-    that is not a formula but the solution of its Riccati equations by Runge-Kutta."""
+    """Return the price S e^(-q tau) P1 - K e^(-r tau) P2.
+
+    P1 and P2 are integrals along the real axis by Gauss-Legendre quadrature. Their characteristic
+    function is the solution of its Riccati equations by a Runge-Kutta method.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(400)
     top = 150.0
     w = np.concatenate([top * (nodes + 1) / 2, top * (nodes + 1) / 2 - 1j])
@@ -185,8 +195,8 @@ def gil_pelaez(model: HestonCall, tau: float, s: float, v: float) -> float:
 
     def slope(_: float, y: NDArray[Any]) -> NDArray[Any]:
         d = y[: w.size]
-        of_variance = -0.5 * w * (w + 1j) + (1j * rho * xi * w - kappa) * d + 0.5 * xi**2 * d * d
-        return np.concatenate([of_variance, kappa * theta * d])
+        d_slope = -0.5 * w * (w + 1j) + (1j * rho * xi * w - kappa) * d + 0.5 * xi**2 * d * d
+        return np.concatenate([d_slope, kappa * theta * d])
 
     solved = solve_ivp(
         slope, (0.0, tau), np.zeros(2 * w.size, complex), "DOP853", rtol=1e-11, atol=1e-12
@@ -213,16 +223,17 @@ def gil_pelaez(model: HestonCall, tau: float, s: float, v: float) -> float:
         (0.9, 95.0, 0.01),
     ],
 )
-def test_heston_by_another_integral(tau: float, s: float, v: float) -> None:
+def test_heston_against_another_integral(tau: float, s: float, v: float) -> None:
     model = heston_call(problems.heston())
     computed = model(np.full(1, 1.0 - tau), np.array([[s, v]]))[0]
     assert abs(computed - gil_pelaez(model, tau, s, v)) < 1e-8
 
 
-def test_heston_with_the_noise_of_variance_positively_correlated() -> None:
+def test_heston_with_positive_correlation() -> None:
+    model = POSITIVE_CORRELATION
     for tau, s, v in ((2.0, 110.0, 0.2), (1.1, 180.0, 0.3), (1.5, 60.0, 0.1)):
-        computed = OTHER(np.full(1, 2.0 - tau), np.array([[s, v]]))[0]
-        assert abs(computed - gil_pelaez(OTHER, tau, s, v)) < 1e-8
+        computed = model(np.full(1, 2.0 - tau), np.array([[s, v]]))[0]
+        assert abs(computed - gil_pelaez(model, tau, s, v)) < 1e-8
 
 
 def test_published_heston() -> None:
@@ -232,7 +243,10 @@ def test_published_heston() -> None:
 
 
 def wide_points(model: HestonCall, count: int = 300) -> tuple[Any, Any]:
-    """Prices 0.1 to 10 times the strike, variances 0 to 2, times to go down to a millionth."""
+    """Return random times (B,) and states (B, 2).
+
+    Prices are 0.1 to 10 times the strike, variances are 0 to 2, and T - t is 1e-6 T to T.
+    """
     rng = np.random.default_rng(0)
     tau = model.horizon * 10 ** rng.uniform(-6, 0, count)
     v = 10 ** rng.uniform(-6, 0.3, count)
@@ -241,38 +255,30 @@ def wide_points(model: HestonCall, count: int = 300) -> tuple[Any, Any]:
 
 
 MODELS = [
-    heston_call(problems.heston()),
-    OTHER,
-    HestonCall(9.3, 0.57, 3.7, -0.67, 0.065, 0.01, 8.0, 100.0),  # much noise for long
-    HestonCall(0.2, 0.01, 0.002, -0.9, 0.0, 0.03, 1.0, 100.0),  # next to none
-    HestonCall(2.0, 0.1, 1.0, 0.98, 0.02, 0.0, 0.5, 100.0),  # next to singular
+    pytest.param(heston_call(problems.heston()), id="default"),
+    pytest.param(POSITIVE_CORRELATION, id="positive-correlation"),
+    pytest.param(HestonCall(9.3, 0.57, 3.7, -0.67, 0.065, 0.01, 8.0, 100.0), id="large-noise"),
+    pytest.param(HestonCall(0.2, 0.01, 0.002, -0.9, 0.0, 0.03, 1.0, 100.0), id="small-noise"),
+    pytest.param(HestonCall(2.0, 0.1, 1.0, 0.98, 0.02, 0.0, 0.5, 100.0), id="nearly-singular"),
 ]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["default", "other", "noisy", "quiet", "singular"])
-def test_heston_on_another_ray_in_smaller_steps(
-    model: HestonCall, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_heston_on_another_ray_with_smaller_steps(model: HestonCall) -> None:
     t, x = wide_points(model)
-    slope, price = delta(model, t, x), model(t, x)
-    angle = 0.6 * model.angle
-    monkeypatch.setattr(_heston_price, "_STEP", 0.08)
-    monkeypatch.setattr(HestonCall, "angle", angle)
-    _heston_price._rule.cache_clear()
-    error = np.abs(price - model(t, x)) / (x[:, 0] + model.strike)
-    steeper = np.abs(slope - delta(model, t, x))
-    monkeypatch.undo()
-    _heston_price._rule.cache_clear()
-    assert error.max() < _heston_price.ACCURACY
-    assert steeper.max() < 1e-10
+    finer = replace(model, angle=0.6 * model.ray_angle, step=0.08)
+    price_error = np.abs(model(t, x) - finer(t, x)) / (x[:, 0] + model.strike)
+    delta_error = np.abs(delta(model, t, x) - delta(finer, t, x))
+    assert price_error.max() < ACCURACY
+    assert delta_error.max() < 1e-10
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["default", "other", "noisy", "quiet", "singular"])
-def test_heston_stays_within_its_bounds(model: HestonCall) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_heston_satisfies_the_bounds_of_arbitrage(model: HestonCall) -> None:
     t, x = wide_points(model)
     tau, s = model.horizon - t, x[:, 0]
     present = s * np.exp(-model.dividend * tau)
-    slack = _heston_price.ACCURACY * (s + model.strike)
+    slack = ACCURACY * (s + model.strike)
     price = model(t, x)
     assert np.all(
         price >= np.maximum(present - model.strike * np.exp(-model.rate * tau), 0) - slack
@@ -285,45 +291,45 @@ def test_heston_stays_within_its_bounds(model: HestonCall) -> None:
     )
 
 
-def test_heston_without_noise_of_variance_is_black_scholes() -> None:
-    """By how far xi moves the price: O(xi) through rho, O(xi^2) without."""
-    for xi, rho, off in ((1e-4, 0.0, 1e-7), (1e-4, 0.5, 1e-3), (1e-8, 0.5, 1e-7)):
+def test_heston_tends_to_black_scholes_as_xi_tends_to_zero() -> None:
+    """The difference is O(xi) if rho is not 0, and O(xi^2) if it is."""
+    for xi, rho, difference in ((1e-4, 0.0, 1e-7), (1e-4, 0.5, 1e-3), (1e-8, 0.5, 1e-7)):
         model = HestonCall(2.0, 0.09, xi, rho, 0.03, 0.01, 1.0, 100.0)
         s, tau = np.array([70.0, 95.0, 100.0, 130.0]), np.array([1.0, 0.5, 0.01, 0.7])
         expected = np.exp(-0.03 * tau) * call(s * np.exp(0.02 * tau), 100.0, 0.3 * np.sqrt(tau))
         np.testing.assert_allclose(
-            model(1.0 - tau, np.stack([s, np.full(4, 0.09)], 1)), expected, rtol=0, atol=off
+            model(1.0 - tau, np.stack([s, np.full(4, 0.09)], 1)), expected, rtol=0, atol=difference
         )
 
 
-def test_heston_close_to_the_end() -> None:
+def test_heston_near_the_horizon() -> None:
     model = heston_call(problems.heston())
     tau = np.array([1e-3, 1e-5, 1e-7, 1e-9])
     at_the_money = model(1.0 - tau, np.tile([100.0, 0.04], (4, 1)))
-    # S sqrt(v tau/(2 pi)), relatively off by O(sqrt tau).
+    # The limit is S sqrt(v tau/(2 pi)), with a relative error of O(sqrt tau).
     np.testing.assert_allclose(
         at_the_money / (100 * np.sqrt(0.04 * tau / (2 * np.pi))), 1.0, atol=0.02
     )
     np.testing.assert_allclose(
         at_the_money[3] / (100 * np.sqrt(0.04e-9 / (2 * np.pi))), 1.0, atol=1e-4
     )
-    off = model(np.full(2, 1.0 - 1e-7), np.array([[90.0, 0.04], [110.0, 0.04]]))
+    off_the_money = model(np.full(2, 1.0 - 1e-7), np.array([[90.0, 0.04], [110.0, 0.04]]))
     np.testing.assert_allclose(
-        off, [0.0, 110 * math.exp(-2e-9) - 100 * math.exp(-1e-9)], rtol=0, atol=1e-10
+        off_the_money, [0.0, 110 * math.exp(-2e-9) - 100 * math.exp(-1e-9)], rtol=0, atol=1e-10
     )
-    ended = np.array([[90.0, 0.04], [100.0, 0.0], [123.0, 3.0]])
-    np.testing.assert_array_equal(model(np.ones(3), ended), [0.0, 0.0, 23.0])
-    np.testing.assert_array_equal(delta(model, np.ones(3), ended), [0.0, 0.5, 1.0])
+    states = np.array([[90.0, 0.04], [100.0, 0.0], [123.0, 3.0]])
+    np.testing.assert_array_equal(model(np.ones(3), states), [0.0, 0.0, 23.0])
+    np.testing.assert_array_equal(delta(model, np.ones(3), states), [0.0, 0.5, 1.0])
 
 
-def test_heston_delta_is_the_slope() -> None:
+def test_heston_delta_is_the_derivative_of_the_price() -> None:
     model = heston_call(problems.heston())
     t, x = points(problems.heston(), 8)
     slope, _ = derivatives(lambda h: model(t, x + h * np.array([1.0, 0.0])), 0.3)
     np.testing.assert_allclose(delta(model, t, x), slope, rtol=0, atol=1e-9)
 
 
-def test_heston_outside_its_states(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heston_at_invalid_states() -> None:
     model = heston_call(problems.heston())
     x = np.array(
         [[100.0, -0.01], [-1.0, 0.04], [0.0, 0.04], [100.0, 0.0], [100.0, 0.04], [np.nan, 0.04]]
@@ -332,8 +338,10 @@ def test_heston_outside_its_states(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(price).tolist() == [True, True, False, False, False, True]
     assert price[2] == 0
     assert 0 < price[3] < price[4]
-    monkeypatch.setattr(_heston_price, "_BLOCK", 2 * _heston_price._rule(model.angle)[0].size)
-    np.testing.assert_allclose(model(np.zeros(6), x), price, rtol=1e-14)
+    # Half of the states are valid. Repeat them until they fill more than one block.
+    copies = BLOCK_ELEMENTS // model.quadrature()[0].size
+    repeated = model(np.zeros(6 * copies), np.tile(x, (copies, 1)))
+    np.testing.assert_allclose(repeated, np.tile(price, copies), rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -356,7 +364,7 @@ def test_heston_coefficients(variance: float, dtype: Any) -> None:
 # The command line.
 
 
-def test_command_line_refuses_a_dimension_that_is_fixed() -> None:
+def test_command_line_refuses_to_change_a_fixed_dimension() -> None:
     with pytest.raises(ArgumentError) as refusal:
         cli._problem("heston", 3, [])
     assert_one_sentence(str(refusal.value), "dim", "got 3")

@@ -1,9 +1,14 @@
-"""The zoo: every equation is solved by its reference, and the references agree with what is published."""
+"""Tests of the zoo: references solve the equations, and they agree with published values.
+
+Further tests of the pricing problems are in test_pricing_problems.py, and tests of the registry are
+in test_registry.py.
+"""
 
 import inspect
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -16,20 +21,20 @@ from scasml import problems
 from scasml._equations.problem import Problem, Reference
 from scasml._support.errors import ScasmlError
 from scasml.paths import General, GeometricBrownian
-from scasml.problems.references import log_quadratic as _log_quadratic
-from scasml.problems.references import radial as _radial_reference
+from scasml.problems.references import log_quadratic, radial
 
 ZOO = problems.catalogue()
 every_problem = pytest.mark.parametrize("name", ZOO)
 
-# Known at one point only; what there is to say of their references is in test_pricing_problems.py.
-HARDLY_KNOWN = ("default_risk", "different_rates")
+# test_pricing_problems.py tests the references of these.
+KNOWN_AT_ONE_POINT = ("default_risk", "different_rates")
 every_solved_problem = pytest.mark.parametrize(
-    "name", [name for name in ZOO if name not in HARDLY_KNOWN]
+    "name", [name for name in ZOO if name not in KNOWN_AT_ONE_POINT]
 )
 
 
 def build(name: str, dim: int) -> Problem:
+    """Build a problem of the zoo in `dim` dimensions, or in its own dimension if that is fixed."""
     return ZOO[name](dim=dim) if "dim" in inspect.signature(ZOO[name]).parameters else ZOO[name]()
 
 
@@ -40,7 +45,7 @@ def float64() -> Iterator[None]:
 
 
 def points(problem: Problem, count: int = 5, seed: int = 0) -> tuple[Any, Any]:
-    """Random (t, x), t away from both ends; prices are positive."""
+    """Return random times (B,) away from 0 and T, and random states (B, d). Prices are positive."""
     rng = np.random.default_rng(seed)
     t, x = problem.horizon * rng.uniform(0.1, 0.9, count), rng.normal(size=(count, problem.dim))
     prices = isinstance(problem.dynamics, GeometricBrownian) or problem.name == "heston"
@@ -48,20 +53,23 @@ def points(problem: Problem, count: int = 5, seed: int = 0) -> tuple[Any, Any]:
 
 
 def reference(problem: Problem) -> Reference:
+    """Return the reference of a problem that has one."""
     assert problem.reference is not None
     return problem.reference
 
 
-# Closed forms, written here once more in JAX so that they can be differentiated.
+# Closed forms, repeated here in JAX so that they can be differentiated.
 
 
 def riccati(t: Any, x: Any, k: float = 1.0, s: float = 1.0, c: float = 1.0) -> Any:
-    gone = 1 - jnp.exp(-2 * k * (1 - t))
-    p = 2 * k * c * (1 - gone) / (2 * k + s**2 * c * gone)
-    return p * x @ x / 2 + x.size / 2 * jnp.log(1 + s**2 * c * gone / (2 * k))
+    """The solution of `ornstein_uhlenbeck`."""
+    decayed = 1 - jnp.exp(-2 * k * (1 - t))
+    p = 2 * k * c * (1 - decayed) / (2 * k + s**2 * c * decayed)
+    return p * x @ x / 2 + x.size / 2 * jnp.log(1 + s**2 * c * decayed / (2 * k))
 
 
 def black_scholes(tau: Any, forward: Any, strike: float, variance: float, rate: float) -> Any:
+    """The Black-Scholes price of a call."""
     deviation = jnp.sqrt(variance * tau)
     above = jnp.log(forward / strike) / deviation + deviation / 2
     cdf = jax.scipy.stats.norm.cdf
@@ -77,6 +85,7 @@ def basket(
     k: float = 100.0,
     end: float = 1.0,
 ) -> Any:
+    """The solution of `black_scholes_basket`."""
     variance = s**2 / x.size**2 * (x.size + x.size * (x.size - 1) * rho)
     growth = jnp.exp((r - s**2 / 2 + variance / 2) * (end - t))
     return black_scholes(end - t, jnp.prod(x) ** (1 / x.size) * growth, k, variance, r)
@@ -124,17 +133,20 @@ every_closed_form = pytest.mark.parametrize(
 
 
 def matrix(problem: Problem, t: Any, x: Any) -> Any:
-    """sigma(t, x) in full, whether the problem gives a scalar, a diagonal or a matrix."""
+    """Return sigma(t, x) as a matrix (d, d), also if the problem has a scalar or a diagonal."""
     sigma = problem.diffusion(t, x)
     return sigma if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, x.shape))
 
 
 def generator(problem: Problem, u: Callable[..., Any], t: Any, x: Any) -> Any:
-    """<mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, sigma^T grad u), by automatic differentiation."""
+    """Return <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, sigma^T grad u).
+
+    The derivatives are automatic.
+    """
     gradient, hessian = jax.grad(u, 1)(t, x), jax.hessian(u, 1)(t, x)
     sigma = matrix(problem, t, x)
-    moved = problem.drift(t, x) @ gradient + jnp.trace(sigma.T @ hessian @ sigma) / 2
-    return moved + problem.nonlinearity(t, x, u(t, x), sigma.T @ gradient)
+    linear = problem.drift(t, x) @ gradient + jnp.trace(sigma.T @ hessian @ sigma) / 2
+    return linear + problem.nonlinearity(t, x, u(t, x), sigma.T @ gradient)
 
 
 @every_closed_form
@@ -150,14 +162,14 @@ def test_closed_form_is_the_reference(problem: Problem, u: Callable[..., Any]) -
     np.testing.assert_allclose(
         problem.exact(t, x), jax.vmap(u)(t, x), rtol=0, atol=reference(problem).error
     )
-    at_the_end = jax.vmap(lambda x: u(problem.horizon, x))(x)
+    terminal = jax.vmap(lambda x: u(problem.horizon, x))(x)
     np.testing.assert_allclose(
-        jax.vmap(problem.terminal)(x), at_the_end, rtol=1e-14, atol=0.01 * reference(problem).error
+        jax.vmap(problem.terminal)(x), terminal, rtol=1e-14, atol=0.01 * reference(problem).error
     )
 
 
-def test_both_forms_of_burgers_are_one_equation() -> None:
-    """Also off the solution: the two agree on a function that solves neither."""
+def test_both_forms_of_burgers_are_the_same_equation() -> None:
+    """The two forms also agree on a function that is not their solution."""
     u = lambda t, x: jnp.sin(t * x[0]) + x[1] * jnp.cos(x[2]) + x[3] ** 2
     for sigma0 in (problems.BURGERS_PAPER, problems.BURGERS_TABLE):
         paths, nonlinearity = (
@@ -165,15 +177,15 @@ def test_both_forms_of_burgers_are_one_equation() -> None:
         )
         assert np.all(nonlinearity.dynamics.mu == 0)
         t, x = points(paths)
-        one, other = (
+        first, second = (
             jax.jit(jax.vmap(lambda t, x, p=p: generator(p, u, t, x)))(t, x)
             for p in (paths, nonlinearity)
         )
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+        np.testing.assert_allclose(first, second, rtol=1e-12)
 
 
-def test_nonlinearity_off_the_solution() -> None:
-    """Where F is flat, or zero, at the exact solution the residual cannot see it: compare with the formula."""
+def test_nonlinearity_away_from_the_solution() -> None:
+    """Compare F with its formula, because the residual does not test F away from the solution."""
     value = lambda problem, *point: problem.nonlinearity(*map(jnp.asarray, point))
     rng = np.random.default_rng(0)
     x, z = rng.normal(size=(2, 3))
@@ -201,17 +213,18 @@ def test_nonlinearity_off_the_solution() -> None:
         assert np.isclose(at(problems.allen_cahn_variable(3)), expected, rtol=1e-13)
 
 
-# References by other means: differences of the reference itself.
+# Computed references, which are differentiated by finite differences of sixth order.
 
+# The offset, and its weights in the first and the second derivative.
 STENCIL = (
     (1, 3 / 4, 3 / 2),
     (2, -3 / 20, -3 / 20),
     (3, 1 / 60, 1 / 90),
-)  # offset, first derivative, second; sixth order
+)
 
 
 def derivatives(f: Callable[[float], Any], h: float) -> tuple[Any, Any]:
-    """f'(0) and f''(0)."""
+    """Return f'(0) and f''(0) by finite differences of width `h`."""
     ahead, behind = zip(*((f(k * h), f(-k * h)) for k, _, _ in STENCIL), strict=True)
     first = sum(a * (p - m) for (_, a, _), p, m in zip(STENCIL, ahead, behind, strict=True)) / h
     second = sum(
@@ -241,7 +254,8 @@ def test_computed_reference_solves_the_equation(problem: Problem) -> None:
     along = lambda direction, h: derivatives(lambda k: problem.exact(t, x + k * direction), h)
     time_slope, _ = derivatives(lambda h: problem.exact(t + h, x), 0.005 * problem.horizon)
     drift_slope, _ = along(np.asarray(jax.vmap(problem.drift)(t, x)), 0.002)
-    # Derivatives along the columns of sigma: the first are z, the second sum to Tr(sigma sigma^T Hess u).
+    # Along the columns of sigma, the first derivatives are z, and the sum of the second derivatives
+    # is Tr(sigma sigma^T Hess u).
     sigma = np.asarray(jax.vmap(lambda t, x: matrix(problem, t, x))(t, x))
     firsts, seconds = zip(*(along(sigma[:, :, j], 0.02) for j in range(problem.dim)), strict=True)
     f = jax.vmap(problem.nonlinearity)(t, x, problem.exact(t, x), jnp.stack(firsts, 1))
@@ -250,36 +264,37 @@ def test_computed_reference_solves_the_equation(problem: Problem) -> None:
 
 @pytest.mark.parametrize("build", [problems.allen_cahn, problems.sine_gordon])
 @pytest.mark.parametrize(("dim", "horizon"), [(1, 0.3), (5, 0.3), (100, 1.0)])
-def test_radial_reference_restarts(build: Callable[..., Problem], dim: int, horizon: float) -> None:
-    """u(t, .) with horizon T is u(0, .) with horizon T - t, which is computed on other steps."""
-    whole = build(dim, horizon)
-    _, x = points(whole, 20)
+def test_radial_reference_with_shorter_horizon(
+    build: Callable[..., Problem], dim: int, horizon: float
+) -> None:
+    """u(t, .) with horizon T is u(0, .) with horizon T - t, which is computed with other steps."""
+    problem = build(dim, horizon)
+    _, x = points(problem, 20)
     for t in horizon * np.array([0.17, 0.38, 0.63, 0.81]):
         np.testing.assert_allclose(
-            whole.exact(t, x),
+            problem.exact(t, x),
             build(dim, horizon - t).exact(0.0, x),
             rtol=0,
-            atol=reference(whole).error,
+            atol=reference(problem).error,
         )
 
 
-def test_radial_reference_in_more_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_radial_reference_with_another_degree() -> None:
     for problem in (
         problems.allen_cahn(1, 1.0),
         problems.sine_gordon(2),
         problems.allen_cahn(1000, 1.0),
     ):
         t, x = points(problem, 20)
-        default = problem.exact(t, x)
-        with monkeypatch.context() as patch:
-            patch.setattr(_radial_reference, "_DEGREES", (90,))
-            patch.setattr(_radial_reference, "_solve", _radial_reference._solve.__wrapped__)
-            np.testing.assert_allclose(
-                default, problem.exact(t, x), rtol=0, atol=reference(problem).error
-            )
+        solution = reference(problem).value
+        assert isinstance(solution, radial.Radial)
+        other = replace(solution, degrees=(90,))
+        np.testing.assert_allclose(
+            problem.exact(t, x), other(t, x), rtol=0, atol=reference(problem).error
+        )
 
 
-def test_integral_with_half_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_quadratic_with_half_the_step() -> None:
     cases = (
         problems.hjb(1, 30.0),
         problems.hjb(2, 1e-3),
@@ -287,27 +302,25 @@ def test_integral_with_half_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
         problems.lqg(2, 3.0),
         problems.lqg(50),
     )
-    y = np.arange(-3.9, 32, 0.1)
-    nodes = np.exp(y - np.exp(-y))
     for problem in cases:
         t, x = points(problem, 10)
         x *= np.geomspace(0.01, 1000, 10)[:, None]
-        default = problem.exact(t, x)
-        with monkeypatch.context() as patch:
-            patch.setattr(_log_quadratic, "_NODES", nodes)
-            patch.setattr(_log_quadratic, "_WEIGHTS", 0.1 * nodes * (1 + np.exp(-y)))
-            np.testing.assert_allclose(
-                default, problem.exact(t, x), rtol=0, atol=reference(problem).error
-            )
+        solution = reference(problem).value
+        assert isinstance(solution, log_quadratic.LogQuadratic)
+        finer = replace(solution, quadrature=(-3.9, 32.0, 0.1))
+        np.testing.assert_allclose(
+            problem.exact(t, x), finer(t, x), rtol=0, atol=reference(problem).error
+        )
 
 
-def test_integral_against_monte_carlo() -> None:
-    """exp(-u) = E exp(-g(x + sqrt 2 W)) within 5 standard errors: a false-fail rate of 6e-7, and the seed is fixed.
+def test_log_quadratic_against_monte_carlo() -> None:
+    """exp(-u) = E exp(-g(x + sqrt 2 W)) within 5 standard errors.
 
-    The standard error is 0.08 % of the value; a tau off by 1 % is 6 of them.
+    The false-fail rate is 6e-7, and the seed is fixed. The standard error is 0.08 % of the value;
+    an error of 1 % in tau would be 6 standard errors.
     """
     problem, t, x = problems.lqg(4, seed=3), 0.1, np.array([0.3, -0.5, 0.8, 0.1])
-    c1, c2 = _log_quadratic.chain_coefficients(4, 3)
+    c1, c2 = log_quadratic.chain_coefficients(4, 3)
     y = x + math.sqrt(2 * (problem.horizon - t)) * np.random.default_rng(0).normal(
         size=(1_000_000, 4)
     )
@@ -322,7 +335,7 @@ def test_integral_against_monte_carlo() -> None:
 
 
 def assert_printed(value: float, printed: str) -> None:
-    """Equal to every digit printed."""
+    """Assert that `value` rounds to the number `printed`."""
     assert abs(value - float(printed)) <= 0.5001 * 10.0 ** -len(printed.split(".")[1]), (
         value,
         printed,
@@ -375,47 +388,15 @@ def test_published_gradient_of_hjb(t: float, u: str, slope: str) -> None:
     assert_printed(derivatives(lambda h: problem.exact(t, x + h * np.eye(100)[7]), 0.1)[0], slope)
 
 
-# What every problem of the zoo promises.
-
-
-def test_catalogue() -> None:
-    defaults = {name: build() for name, build in ZOO.items()}
-    assert {name: (p.name, p.dim, p.horizon) for name, p in defaults.items()} == {
-        "convection_diffusion": ("convection_diffusion", 10, 0.5),
-        "burgers": ("burgers", 20, 0.5),
-        "lqg": ("lqg", 100, 0.5),
-        "diffusion_reaction": ("diffusion_reaction", 100, 1.0),
-        "hjb": ("hjb", 100, 1.0),
-        "allen_cahn": ("allen_cahn", 100, 0.3),
-        "sine_gordon": ("sine_gordon", 100, 0.3),
-        "burgers_type": ("burgers_type", 50, 0.2),
-        "quadratic_gradient": ("quadratic_gradient", 100, 1.0),
-        "hjb_lin": ("hjb_lin", 100, 1.0),
-        "black_scholes_barenblatt": ("black_scholes_barenblatt", 100, 1.0),
-        "default_risk": ("default_risk", 100, 1.0),
-        "different_rates": ("different_rates", 100, 0.5),
-        "heston": ("heston", 2, 1.0),
-        "ornstein_uhlenbeck": ("ornstein_uhlenbeck", 10, 1.0),
-        "allen_cahn_variable": ("allen_cahn_variable", 20, 0.5),
-        "black_scholes_basket": ("black_scholes_basket", 100, 1.0),
-    }
-    assert set(ZOO) <= set(problems.__all__)
-    assert all(ZOO[name] is getattr(problems, name) for name in ZOO)
-    for build in ZOO.values():
-        headline = (inspect.getdoc(build) or "").splitlines()[0]
-        assert headline.endswith(".")
-        assert "reference" in headline or "exact" in headline
-    for problem in defaults.values():
-        assert problem.x0.shape == (problem.dim,)
-        assert np.isfinite(problem.exact(0.0, problem.x0))
+# Properties of every problem of the zoo.
 
 
 @every_solved_problem
-def test_reference_ends_in_the_terminal_condition(name: str) -> None:
+def test_reference_at_the_horizon_is_the_terminal_condition(name: str) -> None:
     problem = build(name, 6)
     _, x = points(problem, 10)
     x *= np.geomspace(0.01, 30, 10)[:, None]
-    # The logarithm of a price of some 1000 and back costs a few digits.
+    # The logarithm of a price of about 1000, and its exponential, increase the rounding error.
     tolerance = {"rtol": 1e-14, "atol": max(1e-14, 0.01 * reference(problem).error)}
     np.testing.assert_allclose(
         problem.exact(problem.horizon, x), jax.vmap(problem.terminal)(x), **tolerance
@@ -425,19 +406,20 @@ def test_reference_ends_in_the_terminal_condition(name: str) -> None:
 
 
 @every_solved_problem
-def test_reference_of_one_point_many_and_none(name: str) -> None:
+def test_reference_at_one_many_and_zero_points(name: str) -> None:
     problem = build(name, 3)
     t, x = points(problem)
-    many = problem.exact(t, x)
-    assert many.shape == (5,)
-    assert many.dtype == np.float64
+    values = problem.exact(t, x)
+    assert values.shape == (5,)
+    assert values.dtype == np.float64
     np.testing.assert_allclose(
-        [problem.exact(s, y) for s, y in zip(t, x, strict=True)], many, rtol=1e-14
+        [problem.exact(s, y) for s, y in zip(t, x, strict=True)], values, rtol=1e-14
     )
     assert problem.exact(0.0, np.empty((0, problem.dim))).shape == (0,)
 
 
-def test_long_batches_go_in_pieces() -> None:
+def test_large_batches_agree_with_small_ones() -> None:
+    """References split large batches into blocks."""
     for problem in (problems.lqg(100), problems.allen_cahn(3)):
         t, x = points(problem, 5000)
         sample = slice(None, None, 499)
@@ -447,7 +429,8 @@ def test_long_batches_go_in_pieces() -> None:
 
 
 @every_problem
-def test_equal_constructions_are_one_tree(name: str) -> None:
+def test_equal_parameters_give_equal_pytrees(name: str) -> None:
+    """The zoo caches its problems. Problems built without the cache still cause one trace only."""
     make, keyword = ZOO[name], {"spot": 90.0} if name == "heston" else {"dim": 4}
     assert make(**keyword) is make(*keyword.values())
     fresh = [inspect.unwrap(make)(**keyword) for _ in range(2)]
@@ -459,8 +442,8 @@ def test_equal_constructions_are_one_tree(name: str) -> None:
     def evaluate(problem: Problem, x: Any) -> Any:
         nonlocal traces
         traces += 1
-        moved = jnp.sum(problem.drift(x[0], x)) + jnp.sum(problem.diffusion(x[0], x))
-        return problem.terminal(x) + problem.nonlinearity(x[0], x, x[1], x) + moved
+        coefficients = jnp.sum(problem.drift(x[0], x)) + jnp.sum(problem.diffusion(x[0], x))
+        return problem.terminal(x) + problem.nonlinearity(x[0], x, x[1], x) + coefficients
 
     for problem in fresh:
         assert hash(problem.reference) == hash(fresh[0].reference)
@@ -483,7 +466,7 @@ def test_dtype_is_kept(name: str, dtype: Any) -> None:
 
 @every_problem
 def test_derivatives_are_finite(name: str) -> None:
-    """Picard differentiates F and g, more than once, and starts from u = 0, z = 0."""
+    """Picard differentiates F and g more than once, and starts from u = 0, z = 0."""
     for problem in (
         build(name, 3),
         *([problems.hjb_lin(3, 1.5), problems.hjb_lin(3, 2.0)] if name == "hjb_lin" else []),
@@ -492,10 +475,10 @@ def test_derivatives_are_finite(name: str) -> None:
         thirds = jax.jit(jax.jacfwd(jax.jacfwd(jax.grad(problem.terminal))))(x)
         assert jnp.all(jnp.isfinite(thirds))
         d = problem.dim
-        of_point = lambda y, p=problem, d=d: p.nonlinearity(
+        nonlinearity = lambda y, p=problem, d=d: p.nonlinearity(
             y[0], y[1 : d + 1], y[d + 1], y[d + 2 :]
         )
-        seconds = jax.jit(jax.hessian(of_point))(
+        seconds = jax.jit(jax.hessian(nonlinearity))(
             jnp.concatenate([jnp.array([0.1]), x, jnp.zeros(d + 1)])
         )
         assert jnp.all(jnp.isfinite(seconds))
@@ -523,16 +506,16 @@ def test_singular_point_of_quadratic_gradient(dtype: Any) -> None:
     assert jnp.all(jax.grad(problem.terminal)(origin) == 0)
 
 
-def test_radial_reference_is_solved_when_asked() -> None:
-    _radial_reference._solve.cache_clear()
+def test_radial_reference_is_solved_at_the_first_call() -> None:
+    radial._solve.cache_clear()
     problem = inspect.unwrap(problems.allen_cahn)(7)
-    assert _radial_reference._solve.cache_info().misses == 0
+    assert radial._solve.cache_info().misses == 0
     problem.exact(0.0, np.zeros(7))
     problem.exact(0.1, np.ones(7))
-    assert _radial_reference._solve.cache_info().misses == 1
+    assert radial._solve.cache_info().misses == 1
 
 
-# Refusals.
+# Errors.
 
 REFUSED = [
     *(
@@ -591,6 +574,7 @@ REFUSED = [
 
 
 def assert_one_sentence(message: str, argument: str, received: str) -> None:
+    """Assert that a message is one sentence with the argument, the value received and a remedy."""
     assert message.startswith(argument)
     assert received in message
     assert message.endswith(".")
@@ -608,7 +592,8 @@ def test_bad_parameters_are_refused(
     assert_one_sentence(str(refusal.value), argument, received)
 
 
-CLOCKED = [
+# Problems whose references are defined on [0, T] only.
+BOUNDED_IN_TIME = [
     problems.hjb(3),
     problems.allen_cahn(3),
     problems.black_scholes_barenblatt(3),
@@ -619,14 +604,14 @@ CLOCKED = [
 ]
 
 
-@pytest.mark.parametrize("problem", CLOCKED, ids=lambda p: p.name)
+@pytest.mark.parametrize("problem", BOUNDED_IN_TIME, ids=lambda p: p.name)
 def test_times_outside_the_horizon_are_refused(problem: Problem) -> None:
     x = 0.9 * np.broadcast_to(problem.x0, (3, problem.dim))
     for t in (-0.5, 1.5, math.nan):
         with pytest.raises(ScasmlError) as refusal:
             problem.exact(np.array([0.0, t, 0.1]), x)
         assert_one_sentence(str(refusal.value), "t ", f"{t} at point 1")
-    # ... but not a final time that has been through float32.
+    # A final time that was rounded to float32 is accepted.
     np.testing.assert_allclose(
         problem.exact(np.float32(problem.horizon), x[0]),
         problem.exact(problem.horizon, x[0]),
@@ -634,8 +619,9 @@ def test_times_outside_the_horizon_are_refused(problem: Problem) -> None:
     )
 
 
-def test_unresolved_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_radial_reference, "_DEGREES", (16,))
+def test_unresolved_reference_is_refused() -> None:
+    solution = reference(problems.allen_cahn(1, 6.0)).value
+    assert isinstance(solution, radial.Radial)
     with pytest.raises(ScasmlError) as refusal:
-        problems.allen_cahn(1, 6.0).exact(0.0, np.zeros(1))
+        replace(solution, degrees=(16,))(np.zeros(1), np.zeros((1, 1)))
     assert_one_sentence(str(refusal.value), "horizon", "6")

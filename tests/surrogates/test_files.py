@@ -1,5 +1,7 @@
-"""Surrogates on disk: the same bits back, and one sentence for every file that is not one of ours."""
+"""Files of surrogates: the same bits come back, and any other file is refused in one sentence."""
 
+import copy
+import dataclasses
 import json
 import struct
 
@@ -12,7 +14,9 @@ from safetensors.numpy import load_file, save_file
 import scasml
 from scasml import problems, surrogates
 from scasml._support.errors import ScasmlError
-from scasml.surrogates._pinn import DEFAULT, _start
+from scasml.surrogates._pinn import untrained_pinn
+from scasml.surrogates._pinn_settings import DEFAULT_SETTINGS
+from scasml.surrogates.files import exact_identity
 from scasml.surrogates.terminal import directions
 from scasml.surrogates.trained import Record
 
@@ -20,8 +24,8 @@ DIM = 4
 
 
 def untrained(problem):
-    """A network with weights that are not zero, as good as a trained one for a file."""
-    model = _start(problem, DEFAULT, scasml.Ball(1.0), 0)
+    """Return a network that was not trained, with weights that are not zero."""
+    model = untrained_pinn(problem, DEFAULT_SETTINGS, scasml.Ball(1.0), 0)
     layers = jax.tree.map(lambda a: a + 0.1, model.layers)
     pairs = {"steps": 3, "residual": 0.5, "stopped": "", "residuals": [0.5]}.items()
     return type(model)(**{**vars(model), "layers": layers, "record": Record(pairs)})
@@ -39,8 +43,8 @@ def saved(model, tmp_path):
     return path
 
 
-def process(problem, draws=4):
-    """Of three points."""
+def gaussian_process(problem, draws=4):
+    """Return a Gaussian process of three points with random weights."""
     rng = np.random.default_rng(0)
     arrays = {
         "t": rng.uniform(size=3),
@@ -53,7 +57,8 @@ def process(problem, draws=4):
     )
 
 
-def train(problem):
+def tensor_train(problem):
+    """Return a tensor train with random cores."""
     rng = np.random.default_rng(0)
     arrays = {
         "clock": rng.normal(size=(4, 2)),
@@ -69,15 +74,15 @@ def train(problem):
     "make",
     [
         untrained,
-        process,
-        lambda problem: process(problem, 0),
-        lambda problem: process(problem, None),
-        train,
+        gaussian_process,
+        lambda problem: gaussian_process(problem, 0),
+        lambda problem: gaussian_process(problem, None),
+        tensor_train,
     ],
-    ids=["pinn", "gp", "gp about g", "gp about 0", "tensor_train"],
+    ids=["pinn", "gp", "gp with offset g", "gp without offset", "tensor_train"],
 )
-def test_the_same_bits_back(make, tmp_path):
-    model, saved = make(problems.burgers(DIM, sigma0=0.5)), tmp_path / "it.safetensors"
+def test_a_file_restores_the_same_bits(make, tmp_path):
+    model, saved = make(problems.burgers(DIM, sigma0=0.5)), tmp_path / "surrogate.safetensors"
     model.save(saved)
     again = surrogates.load(saved)
     assert type(again) is type(model)
@@ -116,7 +121,7 @@ def own(scale=1.0, dim=2, horizon=1.0, diffusion=0.5):
     )
 
 
-def test_a_problem_of_your_own(tmp_path):
+def test_a_problem_that_is_not_in_the_zoo(tmp_path):
     path = tmp_path / "mine.safetensors"
     untrained(own()).save(path)
     assert surrogates.load(path, own()).problem.name == "mine"
@@ -135,7 +140,7 @@ def test_a_problem_of_your_own(tmp_path):
 
 
 def header(change):
-    """The file with another header."""
+    """Return a function that changes the header of a file."""
 
     def damage(path):
         data = path.read_bytes()
@@ -148,6 +153,8 @@ def header(change):
 
 
 def meta(**change):
+    """Return a function that changes entries of the metadata, and removes those set to None."""
+
     def edit(words):
         words["__metadata__"] = {
             k: v for k, v in (words["__metadata__"] | change).items() if v is not None
@@ -158,7 +165,7 @@ def meta(**change):
 
 
 def rewrite(change):
-    """The file with other arrays, and the metadata of before."""
+    """Return a function that changes the arrays of a file, and keeps its metadata."""
 
     def damage(path):
         data = path.read_bytes()
@@ -169,6 +176,7 @@ def rewrite(change):
 
 
 def without(name):
+    """Return a function that removes one array from a file."""
     return rewrite(lambda arrays: {k: v for k, v in arrays.items() if k != name})
 
 
@@ -222,13 +230,15 @@ BROKEN = {
     ),
     "another-dimension": (
         meta(
-            problem='{"name": "burgers", "parameters": {"dim": 5}, "dim": 4, "horizon": 0.5, "values": []}'
+            problem='{"name": "burgers", "parameters": {"dim": 5}, '
+            '"dim": 4, "horizon": 0.5, "values": []}'
         ),
         "was trained for dim 4, got a problem of dim 5",
     ),
     "another-problem": (
         meta(
-            problem='{"name": "burgers", "parameters": {"dim": 4}, "dim": 4, "horizon": 0.5, "values": [1, 2]}'
+            problem='{"name": "burgers", "parameters": {"dim": 4}, '
+            '"dim": 4, "horizon": 0.5, "values": [1, 2]}'
         ),
         "was trained for another problem",
     ),
@@ -273,7 +283,7 @@ def test_a_broken_file_is_refused(saved, kind):
     assert message.endswith(".")
 
 
-def test_no_such_place(model, tmp_path):
+def test_paths_that_cannot_be_read_or_written(model, tmp_path):
     for path, words in (
         (tmp_path / "none.safetensors", "there is no file"),
         (tmp_path, "there is no file"),
@@ -288,8 +298,8 @@ def test_no_such_place(model, tmp_path):
             model.save(path)
 
 
-def test_a_new_record_does_not_compile_again(model):
-    """Weights and records are data: a model trained again goes through the program of the first."""
+def test_another_record_does_not_compile_again(model):
+    """A model that is trained again runs through the program compiled for the first."""
     traced = []
 
     @jax.jit
@@ -301,3 +311,19 @@ def test_a_new_record_does_not_compile_again(model):
     value(model, jnp.ones(DIM))
     value(other, jnp.ones(DIM))
     assert len(traced) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.zeros(3), np.zeros(3, np.float32)),
+        (np.zeros((2, 3)), np.zeros((3, 2))),
+        (np.zeros(3), np.array([0.0, 1e-300, 0.0])),
+        (scasml.Box(0.0, 1.0), scasml.Box(0.0, 1.0 + 1e-15)),
+        (scasml.Ball(1.0), scasml.Box(0.0, 1.0)),
+        (DEFAULT_SETTINGS, dataclasses.replace(DEFAULT_SETTINGS, betas=(0.9, 0.999))),
+    ],
+)
+def test_different_values_have_different_identities(one, other):
+    assert json.dumps(exact_identity(one)) == json.dumps(exact_identity(copy.deepcopy(one)))
+    assert json.dumps(exact_identity(one)) != json.dumps(exact_identity(other))

@@ -1,4 +1,4 @@
-"""PINNs: what is built in, their residual while they are trained, and runs that stop, go on and end alike."""
+"""PINNs: the smoothed g that is built in, the residual during training, and resumed runs."""
 
 import os
 import signal
@@ -15,21 +15,22 @@ from scasml._equations.defect import Defect
 from scasml._equations.domain import Ball, Box, Queries
 from scasml._equations.generator import Generator
 from scasml._support.errors import ScasmlError
-from scasml.surrogates._pinn import PAPER, Layer, _settings, _start
-from scasml.surrogates.adam import CHUNK, WINDOW, Schedule, train
-from scasml.surrogates.callables import Function
+from scasml.surrogates._pinn import Layer, untrained_pinn
+from scasml.surrogates._pinn_settings import PAPER_SETTINGS, resolve_settings
+from scasml.surrogates.adam import STALL_WINDOW, STEPS_PER_CALL, Schedule, train
+from scasml.surrogates.adapters.functions import Function
 from scasml.surrogates.collocation import boundary, collocation_points, domain_of
-from scasml.surrogates.terminal import Base, built_in, directions
+from scasml.surrogates.terminal import SmoothedTerminal, choose_draws, directions
 
-SMALL = {"steps": 100, "interior": 32, "width": 8, "depth": 2}
+SMALL = {"iterations": 100, "interior": 32, "width": 8, "depth": 2}
 
 
 def settings(problem, preset="default", terminal="auto"):
-    return _settings(problem, preset, terminal, None, None, None, None, None)
+    return resolve_settings(problem, preset, terminal, None, None, None, None, None)
 
 
 def perturbed(model, seed=0):
-    """The same network with other weights, so that nothing is zero."""
+    """Return the same network with other weights, none of them zero."""
     leaves, tree = jax.tree.flatten(model.layers)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
     moved = [a + 0.3 * jax.random.normal(k, a.shape) for a, k in zip(leaves, keys, strict=True)]
@@ -38,7 +39,7 @@ def perturbed(model, seed=0):
 
 @pytest.fixture(scope="module")
 def small():
-    """HJB in 12 dimensions, through 8 units: its residual is taken along 8 directions."""
+    """A network of 8 units for HJB in 12 dimensions; its residual is taken along 8 directions."""
     return surrogates.pinn(problems.hjb(12), **SMALL)
 
 
@@ -47,7 +48,7 @@ class TestResidual:
 
     @pytest.mark.parametrize("hutchinson", [None, scasml.Hutchinson(12)])
     def test_offset_and_first_layer(self, small, hutchinson):
-        """Against the same network as a plain function, which has neither."""
+        """The residual equals that of the same network as a plain function, without a form."""
         model = perturbed(small)
         both = (
             Generator(model.problem, model, hutchinson),
@@ -61,15 +62,18 @@ class TestResidual:
 
     @pytest.mark.parametrize("part", [1, 2])
     def test_derivative_in_the_weights(self, small, part):
-        """While W is trained its directions are held in part: the derivative must be that of the plain function all the same."""
+        """The derivative in the weights equals that of the plain function.
+
+        While W is trained, part of its directions is treated as constant.
+        """
         model = perturbed(small)
-        weigh = jnp.asarray(np.random.default_rng(1).normal(size=12), jnp.float32)
+        weights = jnp.asarray(np.random.default_rng(1).normal(size=12), jnp.float32)
 
         def value(layers, plain):
             changed = eqx.tree_at(lambda m: m.layers, model, layers)
             generator = Generator(model.problem, Function(changed, "t, x") if plain else changed)
             out = generator(self.t, self.x, jax.random.key(0))[part]
-            return out @ weigh if part == 1 else out
+            return out @ weights if part == 1 else out
 
         got, want = (
             jax.jit(jax.grad(lambda l, p=p: value(l, p)))(model.layers) for p in (False, True)
@@ -79,27 +83,27 @@ class TestResidual:
 
 
 class TestTerminal:
-    def test_the_base_is_g_at_the_horizon(self, small):
+    def test_the_smoothed_g_is_g_at_the_horizon(self, small):
         x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)), jnp.float32)
-        base = Base(small.problem, small.draws)
+        smoothed = SmoothedTerminal(small.problem, small.draws)
         end = jnp.asarray(small.problem.horizon)
         np.testing.assert_allclose(
-            jax.vmap(lambda x: base(end, x))(x), jax.vmap(small.problem.terminal)(x), rtol=3e-7
+            jax.vmap(lambda x: smoothed(end, x))(x), jax.vmap(small.problem.terminal)(x), rtol=3e-7
         )
 
-    def test_the_base_is_closer_than_g(self):
-        """HJB in 100 dimensions, in the ball of its domain at time 0."""
+    def test_the_smoothed_g_is_closer_than_g(self):
+        """The case is HJB in 100 dimensions, in the ball of its domain, at time 0."""
         problem = problems.hjb(100)
         x = np.asarray(
             jax.vmap(lambda key: problem.domain.draw(key, 100, 1.0)[1])(
                 jax.random.split(jax.random.key(0), 50)
             )
         )
-        base = Base(problem, directions(100, 4, 0))
+        smoothed = SmoothedTerminal(problem, directions(100, 4, 0))
         exact = problem.exact(np.zeros(50), x)
-        off = lambda u: np.linalg.norm(np.asarray(u) - exact) / np.linalg.norm(exact)
-        assert off(jax.vmap(problem.terminal)(x)) > 0.9
-        assert off(jax.jit(jax.vmap(lambda x: base(jnp.zeros(()), x)))(x)) < 0.04
+        error = lambda u: np.linalg.norm(np.asarray(u) - exact) / np.linalg.norm(exact)
+        assert error(jax.vmap(problem.terminal)(x)) > 0.9
+        assert error(jax.jit(jax.vmap(lambda x: smoothed(jnp.zeros(()), x)))(x)) < 0.04
 
     @pytest.mark.parametrize(
         ("problem", "count"),
@@ -109,8 +113,8 @@ class TestTerminal:
             (problems.black_scholes_basket(3), None),
         ],
     )
-    def test_the_residual_tells_which_to_build_in(self, problem, count):
-        draws = built_in(problem, domain_of(problem), 0)
+    def test_the_residual_chooses_the_draws(self, problem, count):
+        draws = choose_draws(problem, domain_of(problem), 0)
         assert (None if draws is None else len(draws)) == count
 
     def test_the_terminal_defect_is_zero(self, small):
@@ -118,33 +122,33 @@ class TestTerminal:
         defect = Defect(small.problem, perturbed(small))
         np.testing.assert_allclose(jax.vmap(defect.terminal)(x), np.zeros(20), atol=1e-6)
 
-    def test_its_residual_is_smooth_to_the_end(self, small):
-        """A time that float32 rounds to T is drawn once in a million: its residual is that from just before."""
+    def test_the_residual_is_continuous_up_to_the_horizon(self, small):
+        """float32 rounds one time in a million to T; the residual there is that just before T."""
         generator = Generator(small.problem, small)
         x = 0.1 * jnp.ones(12)
-        before = (
+        times = (
             np.float32(1 - 1e-4),
             np.float32(1 - 1e-5),
             np.nextafter(np.float32(1), np.float32(0)),
             np.float32(1),
         )
-        moved = jax.jit(jax.vmap(lambda t: generator(t, x, jax.random.key(0))[2]))(
-            jnp.asarray(before)
+        generated = jax.jit(jax.vmap(lambda t: generator(t, x, jax.random.key(0))[2]))(
+            jnp.asarray(times)
         )
         laplacian = 2 * 12 / (1 + 0.12)
-        assert np.ptp(moved) < 0.02 * laplacian
+        assert np.ptp(generated) < 0.02 * laplacian
 
     @pytest.mark.parametrize(("dim", "count"), [(5, 4), (3, 4), (1, 4)])
     def test_directions(self, dim, count):
         xi = directions(dim, count, 0).astype(float)
         np.testing.assert_allclose(xi @ xi.T, dim * np.eye(min(dim, count)), atol=1e-5)
 
-    def test_a_kink_is_learned_and_not_built_in(self):
+    def test_a_terminal_condition_with_kinks_is_learned(self):
         assert not settings(problems.black_scholes_basket(3)).hard
         with pytest.raises(ScasmlError, match='terminal="hard" needs a smooth g'):
             surrogates.pinn(problems.black_scholes_basket(3), terminal="hard", **SMALL)
 
-    def test_soft(self):
+    def test_a_learned_terminal_condition_has_points(self):
         got = settings(problems.hjb(3), terminal="soft")
         assert (got.hard, got.terminal) == (False, got.interior)
         assert settings(problems.hjb(3)).terminal == 0
@@ -155,13 +159,16 @@ class TestCollocation:
         "domain", [Box(-0.5, 0.5), Ball(0.7), Queries(np.zeros(1), np.full((1, 4), 0.2))]
     )
     def test_inside_and_along_paths(self, domain):
-        """Half in the domain, half of the spread that paths have: var = E sigma^2 (r - s), 6 standard errors."""
+        """Half of the points lie in the domain, the others on paths that start there.
+
+        Along paths the second moment grows by E sigma^2 (r - s), within 6 standard errors (2e-9).
+        """
         problem = problems.hjb(4)
         t, x = (
             np.asarray(a) for a in collocation_points(problem, domain, jax.random.key(0), 4000, 0.5)
         )
         assert np.all((t >= 0) & (t <= problem.horizon))
-        outside, inside = x[:2000], x[2000:]
+        on_paths, inside = x[:2000], x[2000:]
         if isinstance(domain, Box):
             assert np.all(np.abs(inside) <= 0.5)
         elif isinstance(domain, Ball):
@@ -169,9 +176,9 @@ class TestCollocation:
         else:
             assert np.all(inside == np.float32(0.2))
         mean_duration = 0.5 if isinstance(domain, Queries) else 0.25
-        grown = np.mean(outside**2) - np.mean(inside**2)
-        spread = 6 * np.std(outside**2) / np.sqrt(2000)
-        assert abs(grown - 2 * mean_duration) < spread
+        growth = np.mean(on_paths**2) - np.mean(inside**2)
+        tolerance = 6 * np.std(on_paths**2) / np.sqrt(2000)
+        assert abs(growth - 2 * mean_duration) < tolerance
 
     def test_boundary(self):
         problem = problems.burgers(3)
@@ -185,13 +192,13 @@ class TestCollocation:
 class TestRun:
     @pytest.mark.slow
     def test_the_residual_falls(self):
-        model = surrogates.pinn(problems.burgers(3), steps=300, interior=64, width=16, depth=2)
+        model = surrogates.pinn(problems.burgers(3), iterations=300, interior=64, width=16, depth=2)
         residuals = model.record["residuals"]
         assert residuals[-1] < 0.3 * residuals[0]
         assert "burgers 3d" in repr(model)
 
     def test_same_seed_same_bits(self, small, tmp_path):
-        """With a checkpoint or without; and a checkpoint of another run is refused."""
+        """A checkpoint does not change the result, and one of another run is refused."""
         path = tmp_path / "run.safetensors"
         again = surrogates.pinn(small.problem, checkpoint=path, **SMALL)
         for name, array in small.arrays().items():
@@ -200,26 +207,43 @@ class TestRun:
             with pytest.raises(ScasmlError, match="is of another run"):
                 surrogates.pinn(small.problem, checkpoint=path, **{**SMALL, **change})
 
-    def test_another_seed_starts_elsewhere(self, small):
+    def test_a_checkpoint_of_queries_that_differ_in_one_number_is_refused(self, tmp_path):
+        """NumPy's repr omits the middle of a long array, and digits after the eighth."""
+        x = np.random.default_rng(0).normal(size=(500, 3))
+        options = {"iterations": 50, "interior": 8, "width": 4, "depth": 1}
+        options |= {"checkpoint": tmp_path / "run.safetensors"}
+        run = lambda x: surrogates.pinn(
+            problems.hjb(3), domain=Queries(np.zeros(500), x), **options
+        )
+        first = run(x)
+        np.testing.assert_array_equal(run(x.copy()).layers[0].weight, first.layers[0].weight)
+        for change in (1.0, 1e-12):
+            other = x.copy()
+            other[250, 1] += change
+            with pytest.raises(ScasmlError, match="is of another run"):
+                run(other)
+
+    def test_another_seed_gives_another_network(self, small):
         one, other = (
-            _start(small.problem, settings(small.problem), Ball(1.0), seed) for seed in (0, 1)
+            untrained_pinn(small.problem, settings(small.problem), Ball(1.0), seed)
+            for seed in (0, 1)
         )
         assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
         assert not np.array_equal(one.draws, other.draws)
 
     @pytest.mark.usefixtures("pythons_handler")
     @pytest.mark.parametrize(("decay", "after"), [(False, 2), (True, 2), (True, 5)])
-    def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path, decay, after):
-        """Ctrl-C after the second chunk of six, or the fifth, when the rate is going down already."""
+    def test_an_interrupted_run_resumes_to_the_same_bits(self, tmp_path, decay, after):
+        """Ctrl-C comes after the second call of six, or after the fifth, during the decay."""
         loss = lambda p, key: (jnp.sum((p - jax.random.normal(key, (3,))) ** 2), jnp.sum(p**2) + 1)
-        schedule = Schedule(6 * CHUNK, 1e-2, (0.9, 0.99), decay)
+        schedule = Schedule(6 * STEPS_PER_CALL, 1e-2, (0.9, 0.99), decay)
         run = lambda path, report=False: train(
             jnp.ones(3), loss, schedule, 5, path, {"of": 1}, report
         )
         whole = run(None)
         path = tmp_path / "run.safetensors"
         stop = lambda now: (
-            os.kill(os.getpid(), signal.SIGINT) if now.step == after * CHUNK else None
+            os.kill(os.getpid(), signal.SIGINT) if now.step == after * STEPS_PER_CALL else None
         )
         first = run(path, stop)
         assert first.stopped == "interrupted"
@@ -237,27 +261,27 @@ class TestRun:
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(second.parameters, whole.parameters)
         assert not np.array_equal(first.parameters, whole.parameters)
-        third = run(path)  # nothing is left to do
+        third = run(path)  # the checkpoint is that of the finished run
         np.testing.assert_array_equal(third.parameters, whole.parameters)
 
     def test_it_stops_when_the_residual_stops_falling(self):
-        """From then on the rate goes to 0, over as many steps again as are 4 to 6."""
+        """The learning rate then goes to 0; this takes 40 % of all steps."""
         loss = lambda p, key: (jnp.sum(p**2), jnp.ones(()))
         run = train(
             jnp.ones(3), loss, Schedule(10_000, 1e-2, (0.9, 0.99), True), 0, None, {}, False
         )
         assert run.stopped == "the residual stopped falling"
-        assert run.turn == 2 * WINDOW * CHUNK
-        assert run.step == run.end == pytest.approx(run.turn / 0.6, abs=CHUNK)
+        assert run.decay_from == 2 * STALL_WINDOW * STEPS_PER_CALL
+        assert run.step == run.end == pytest.approx(run.decay_from / 0.6, abs=STEPS_PER_CALL)
         assert run.rates(Schedule(10_000, 1e-2, (0.9, 0.99), True)).max() == 0
 
-    def test_a_residual_that_falls_is_not_stopped(self):
+    def test_a_run_whose_residual_falls_is_not_stopped(self):
         loss = lambda p, key: (jnp.sum(p), jnp.exp(jnp.sum(p) / 50))
-        schedule = Schedule(40 * CHUNK, 1.0, (0.9, 0.99), True)
+        schedule = Schedule(40 * STEPS_PER_CALL, 1.0, (0.9, 0.99), True)
         run = train(jnp.ones(1), loss, schedule, 0, None, {}, False)
-        assert (run.step, run.stopped) == (40 * CHUNK, "")
+        assert (run.step, run.stopped) == (40 * STEPS_PER_CALL, "")
 
-    def test_time(self):
+    def test_a_time_limit_ends_the_run(self):
         loss = lambda p, key: (jnp.sum(p), jnp.exp(jnp.sum(p) / 500))
         run = train(
             jnp.ones(1), loss, Schedule(10**7, 0.1, (0.9, 0.99), True, 0.5), 0, None, {}, False
@@ -265,17 +289,17 @@ class TestRun:
         assert run.stopped == "time"
         assert run.step < 10**7
 
-    def test_a_loss_that_is_not_finite_ends_it(self):
+    def test_a_loss_that_is_not_finite_ends_the_run(self):
         loss = lambda p, key: (jnp.sum(p) * jnp.nan, jnp.ones(()))
         run = train(jnp.ones(1), loss, Schedule(1000, 1e-3, (0.9, 0.99), True), 0, None, {}, False)
-        assert (run.step, run.stopped) == (CHUNK, "the loss is not finite")
+        assert (run.step, run.stopped) == (STEPS_PER_CALL, "the loss is not finite")
 
 
 class TestPaper:
-    """Sections 5.1 to 5.4 of the paper, read again."""
+    """The settings of sections 5.1 to 5.4 of the paper."""
 
     @pytest.mark.parametrize(
-        ("name", "steps", "interior", "boundary", "terminal", "rate", "hutchinson"),
+        ("name", "iterations", "interior", "boundary", "terminal", "rate", "hutchinson"),
         [
             ("convection_diffusion", 10_000, 2500, 100, 160, 7e-4, 0),
             ("burgers", 10_000, 2500, 100, 160, 7e-4, 0),
@@ -283,10 +307,10 @@ class TestPaper:
             ("diffusion_reaction", 2500, 1000, 0, 1000, 1e-3, 0),
         ],
     )
-    def test_settings(self, name, steps, interior, boundary, terminal, rate, hutchinson):
-        got = PAPER[name]
-        assert (got.steps, got.interior, got.boundary, got.terminal) == (
-            steps,
+    def test_settings(self, name, iterations, interior, boundary, terminal, rate, hutchinson):
+        got = PAPER_SETTINGS[name]
+        assert (got.iterations, got.interior, got.boundary, got.terminal) == (
+            iterations,
             interior,
             boundary,
             terminal,
@@ -302,8 +326,10 @@ class TestPaper:
 
     @pytest.mark.parametrize("name", ["burgers", "lqg"])
     @pytest.mark.slow
-    def test_it_runs(self, name):
-        model = surrogates.pinn(getattr(problems, name)(4), preset="paper", steps=50, interior=8)
+    def test_training_runs(self, name):
+        model = surrogates.pinn(
+            getattr(problems, name)(4), preset="paper", iterations=50, interior=8
+        )
         assert [layer.weight.shape for layer in model.layers] == [(50, 5), *[(50, 50)] * 4, (1, 50)]
         assert np.isfinite(model.record["loss"])
 
@@ -315,8 +341,8 @@ class TestBadInput:
             ({"preset": "best"}, "preset must be one of default, paper, got 'best'"),
             ({"preset": 3}, "preset must be one of"),
             ({"terminal": "firm"}, "terminal must be one of auto, hard, soft, got 'firm'"),
-            ({"steps": 0}, "steps must be at least 1, got 0"),
-            ({"steps": 10.5}, "steps must be a whole number, got 10.5"),
+            ({"iterations": 0}, "iterations must be at least 1, got 0"),
+            ({"iterations": 10.5}, "iterations must be a whole number, got 10.5"),
             ({"interior": -1}, "interior must be at least 1"),
             ({"width": "wide"}, "width must be a whole number"),
             ({"depth": True}, "depth must be a whole number"),
@@ -329,17 +355,17 @@ class TestBadInput:
             ({"seed": -1}, "seed must be at least 0"),
         ],
     )
-    def test_one_sentence(self, change, words):
+    def test_the_refusal_is_one_sentence(self, change, words):
         with pytest.raises(ScasmlError) as caught:
             surrogates.pinn(problems.hjb(3), **change)
         assert words in str(caught.value)
         assert str(caught.value).count("\n") == 0
 
-    def test_no_problem(self):
+    def test_what_is_no_problem_is_refused(self):
         with pytest.raises(ScasmlError, match=r"problem must be a scasml.Problem, got 'hjb'"):
             surrogates.pinn("hjb")
 
-    def test_no_preset_for_it(self):
+    def test_the_paper_has_no_preset_for_the_problem(self):
         with pytest.raises(ScasmlError, match='preset "paper" is for'):
             surrogates.pinn(problems.hjb(3), preset="paper")
 

@@ -1,4 +1,4 @@
-"""Surrogates: every way in gives the model's own values, and a model is traced once."""
+"""`surrogates.wrap`: a surrogate has the values of its model, and a model is traced once."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def plain(t, x):
 
 @dataclass
 class Unhashable:
-    """A dataclass with arrays is compared by value, so it has no hash."""
+    """A dataclass with arrays, which is compared by value and so has no hash."""
 
     scale: Any
     calls: int = 0
@@ -40,7 +40,7 @@ class Unhashable:
 
 
 class Module(eqx.Module):
-    """A network of its own, called as u(t, x)."""
+    """A network that is called as u(t, x)."""
 
     layer: eqx.nn.Linear
 
@@ -49,7 +49,7 @@ class Module(eqx.Module):
 
 
 class OfOneVector(eqx.Module):
-    """Neither an MLP nor a Sequential, yet called on (t, x) joined."""
+    """A module of (t, x) joined that is neither an MLP nor a Sequential."""
 
     layer: eqx.nn.Linear
 
@@ -71,16 +71,17 @@ def sequential():
     return eqx.nn.Sequential(layers)
 
 
-def check_value(surrogate, want):
+def check_value(surrogate, expected):
+    """Assert that the surrogate returns this number, as a float32 scalar."""
     assert isinstance(surrogate, AbstractSurrogate)
     got = surrogate(jnp.asarray(T), jnp.asarray(X))
     assert got.shape == ()
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, np.asarray(want).reshape(()), rtol=2e-6)
+    np.testing.assert_allclose(got, np.asarray(expected).reshape(()), rtol=2e-6)
 
 
 class TestWrap:
-    """Values equal the model's own."""
+    """The values of a surrogate are those of its model."""
 
     @pytest.mark.parametrize("inputs", [None, "t, x"])
     def test_function(self, inputs):
@@ -103,19 +104,19 @@ class TestWrap:
         ids=["mlp", "scalar mlp", "sequential"],
     )
     def test_networks(self, make, inputs):
-        """Cut after the first layer: u(t, x) = head(t, W x) is the network itself."""
+        """A network is split after its first layer: u(t, x) = head(t, W x)."""
         network = make()
         surrogate = wrap(network, PROBLEM, inputs=inputs)
         assert isinstance(surrogate, AbstractSurrogate)
         assert surrogate.form.weight.shape[1] == DIM
         by_head = lambda t, x: surrogate.form.head(t, surrogate.form.weight @ x)
-        got, cut, want = jax.jit(lambda t, x, v: (surrogate(t, x), by_head(t, x), network(v)))(
-            T, X, JOINED[inputs]
-        )
+        got, split, expected = jax.jit(
+            lambda t, x, v: (surrogate(t, x), by_head(t, x), network(v))
+        )(T, X, JOINED[inputs])
         assert got.shape == ()
-        np.testing.assert_allclose([got, cut], np.full(2, want), rtol=2e-6)
+        np.testing.assert_allclose([got, split], np.full(2, expected), rtol=2e-6)
 
-    def test_the_order_matters(self):
+    def test_inputs_gives_the_order(self):
         network = mlp()
         one, other = (
             wrap(network, PROBLEM, inputs=inputs)(jnp.asarray(T), jnp.asarray(X))
@@ -135,35 +136,35 @@ class TestWrap:
         ],
         ids=["module", "no linear first layer", "function"],
     )
-    def test_one_vector(self, model, inputs):
+    def test_models_of_one_vector(self, model, inputs):
         surrogate = wrap(model, PROBLEM, inputs=inputs)
         assert surrogate.form is None
         check_value(surrogate, model(jnp.asarray(JOINED[inputs])))
 
     def test_one_number_in_an_array(self):
-        """Shape (1,), which most networks return, is one number."""
+        """A model may return one number as an array of shape (1,), as most networks do."""
         check_value(wrap(lambda t, x: plain(t, x)[None], PROBLEM), plain(T, X))
 
     @pytest.mark.parametrize(
         "value", [1, 2.0, np.float64(3.0), np.arange(1), jnp.asarray(True).astype(int)]
     )
     def test_constants(self, value):
-        """Whole numbers and Python numbers become floats of the simulation."""
+        """Integers and Python numbers are converted to the dtype of x."""
         check_value(wrap(lambda t, x: value, PROBLEM), np.asarray(value).reshape(()))
 
     @pytest.mark.parametrize(
         "make", [lambda: wrap(plain, PROBLEM), lambda: wrap(mlp(), PROBLEM, inputs="tx")]
     )
-    def test_twice_is_once(self, make):
+    def test_a_surrogate_is_returned_unchanged(self, make):
         surrogate = make()
         assert wrap(surrogate, PROBLEM) is surrogate
 
 
 class TestPrecision:
-    """The model is asked for what the simulation will ask of it: its own dtype, in its own dtype."""
+    """A model is called in the dtype of the simulation."""
 
     class Looped(eqx.Module):
-        """The carry of a loop keeps its dtype, so this model takes x in the dtype of its weights only."""
+        """A model that takes x only in the dtype of its weights, as the carry of a loop does."""
 
         weight: Any
 
@@ -172,7 +173,7 @@ class TestPrecision:
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_weights_are_cast_before_the_model_is_called(self, dtype):
-        """At t = T: nothing is simulated, and the surrogate is evaluated."""
+        """The surrogate is evaluated at t = T, where no path is simulated."""
         weight = np.array([0.3, 0.8])
         with jax.enable_x64(True):
             model = self.Looped(jnp.asarray(weight))
@@ -182,7 +183,7 @@ class TestPrecision:
         )
 
     def test_a_problem_in_float64(self):
-        """g in a loop over float64, built while JAX computes in float64."""
+        """The loop inside g takes float64 only."""
         weight = np.array([0.3, 0.8])
         with jax.enable_x64(True):
             terminal = lambda x: jnp.sum(
@@ -194,7 +195,7 @@ class TestPrecision:
 
 
 class TestTraces:
-    """A model in Python is run to be traced, and traced once: not again for new weights, nor for the same object."""
+    """A model is traced once, and not again for new weights or for the same object."""
 
     @staticmethod
     def correct(model):
@@ -218,7 +219,7 @@ class TestTraces:
         assert len(calls) == traced
 
     def test_the_same_unhashable_object(self):
-        """What cannot be hashed is told by its identity: the same object is not traced again."""
+        """An object that cannot be hashed is identified by `id`, so it is not traced again."""
         model = Unhashable(jnp.asarray(2.0))
         first = self.correct(model)
         traced = model.calls
@@ -226,7 +227,7 @@ class TestTraces:
         assert 0 < traced == model.calls
 
     def test_two_objects_of_an_unhashable_class(self):
-        """Equal by value or not, they are two models. At t = T nothing is simulated."""
+        """Two objects are two models, even if they are equal. At t = T no path is simulated."""
         problem, _ = heat(dim=DIM)
         values = [
             scasml.correct(problem, Unhashable(s), problem.horizon, X).surrogate_value
@@ -235,7 +236,7 @@ class TestTraces:
         assert values[0] == values[2] != values[1]
 
 
-class TestTraps:
+class TestUnusualModels:
     def test_a_subclass_of_a_network_keeps_its_own_call(self):
         class Hard(eqx.nn.MLP):
             def __call__(self, v):
@@ -246,15 +247,18 @@ class TestTraps:
         joined = jnp.concatenate([jnp.array([0.3]), jnp.ones(DIM)])
         np.testing.assert_array_equal(surrogate(jnp.asarray(0.3), jnp.ones(DIM)), model(joined)[0])
 
-    def test_no_reverse_mode_is_refused(self):
+    def test_a_model_without_reverse_mode_is_refused(self):
         endless = lambda t, x: jax.lax.while_loop(
             lambda c: c < 3.0, lambda c: c + jnp.sum(x) ** 2 + 1, 0.0
         )
         with pytest.raises(scasml.ScasmlError, match="reverse mode"):
             wrap(endless, PROBLEM)
 
-    def test_a_closure_that_changed_never_splits_surrogate_from_correction(self):
-        """jit remembers the old weights in one program and reads the new ones in another; an answer mixes no two."""
+    def test_a_closure_that_changes(self):
+        """One answer never mixes the old and the new weights of a closure.
+
+        One program may have been compiled with the old weights, and another with the new ones.
+        """
         problem = scasml.Problem(dim=2, horizon=1.0, terminal=jnp.sum)
         weight = {"a": 1.0}
         u = lambda t, x: weight["a"] * (jnp.sum(x) + 1)
@@ -263,11 +267,12 @@ class TestTraps:
                 problem, u, 0.0, np.ones(2), method=scasml.Picard(1, samples), replicates=200
             )
             assert answer.surrogate_value == weight["a"] * 3
-            assert abs(answer.value - 2.0) < 6 * answer.stderr + 1e-6  # 9e-9
+            assert abs(answer.value - 2.0) < 6 * answer.stderr + 1e-6  # fails by chance: 9e-9
             weight["a"] = 5.0
 
-    def test_a_defect_wraps_a_function(self):
-        assert scasml.Defect(PROBLEM, lambda t, x: jnp.sum(x)).generator.route == "ito"
+    def test_a_defect_of_a_function(self):
+        surrogate = wrap(lambda t, x: jnp.sum(x), PROBLEM)
+        assert scasml.Defect(PROBLEM, surrogate).generator.route == "ito"
 
     def test_an_unhashable_terminal(self):
         @dataclasses.dataclass

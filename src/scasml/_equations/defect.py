@@ -1,28 +1,35 @@
-"""The law of defect: (law, surrogate) -> law. Exact; nothing is linearised or dropped.
+"""The equation that the defect u - uh of a surrogate uh solves, without approximation.
+
+An equation and a surrogate come in, an equation comes out. It has the terminal condition gb and
+the nonlinearity Fb, where zh = sigma^T grad uh and z = sigma^T grad v for the defect v:
 
     eps(t, x)      = uh_t + <mu, grad uh> + 1/2 Tr(sigma sigma^T Hess uh) + F(t, x, uh, zh)
     gb(x)          = g(x) - uh(T, x)
     Fb(t, x, v, z) = F(t, x, uh + v, zh + z) - F(t, x, uh, zh) + eps(t, x)
-
-The defect u - uh solves the law with Fb and gb. Here z is already sigma^T grad of the defect.
 """
-
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from .._support.errors import ArgumentTypeError, brief
 from .._support.tracing import same_function
 from ..paths import AbstractDynamics
 from ..paths.coefficients import diffuse_transposed
-from ..surrogates.wrapping import AbstractSurrogate, wrap
+from .base import AbstractEquation, Solution, require_equation
 from .generator import Generator, Hutchinson
-from .problem import AbstractEquation, Problem, Solution
+from .problem import Problem
+from .surrogate import AbstractSurrogate
 
 
 class Defect(AbstractEquation):
+    """The equation of the defect u - uh.
+
+    `surrogate` must be made by `scasml.surrogates.wrap`; anything else raises ArgumentTypeError.
+    With `hutchinson`, the trace in the residual eps is estimated from random columns of sigma.
+    """
+
     equation: AbstractEquation
     surrogate: AbstractSurrogate
     generator: Generator
@@ -34,9 +41,18 @@ class Defect(AbstractEquation):
     zero_terminal: bool = eqx.field(static=True)
 
     def __init__(
-        self, equation: AbstractEquation, surrogate: Any, hutchinson: Hutchinson | None = None
+        self,
+        equation: AbstractEquation,
+        surrogate: AbstractSurrogate,
+        hutchinson: Hutchinson | None = None,
     ):
-        self.equation, self.surrogate = equation, wrap(surrogate, equation)
+        require_equation(equation)
+        if not isinstance(surrogate, AbstractSurrogate):
+            raise ArgumentTypeError(
+                "surrogate must be made by scasml.surrogates.wrap for Defect, "
+                f"got {brief(surrogate)}: wrap it first."
+            )
+        self.equation, self.surrogate = equation, surrogate
         self.generator = Generator(equation, self.surrogate, hutchinson)
         self.dim, self.horizon = equation.dim, equation.horizon
         self.dynamics = equation.dynamics
@@ -49,14 +65,16 @@ class Defect(AbstractEquation):
         return self.equation.terminal(x) - self.surrogate(jnp.asarray(self.horizon, x.dtype), x)
 
     def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
-        """eps. Only the trace may be estimated from `key`: it enters linearly, F does not."""
+        """Return the residual eps.
+
+        Only the trace may be estimated from `key`, because it enters linearly and F does not.
+        """
         trace_key, key = jax.random.split(key)
-        u, z, moved = self.generator(t, x, trace_key)
-        return moved + self.equation.nonlinearity(t, x, u, z, key)
+        u, z, parabolic = self.generator(t, x, trace_key)
+        return parabolic + self.equation.nonlinearity(t, x, u, z, key)
 
     def nonlinearity(self, t: Array, x: Array, u: Array, z: Array, key: PRNGKeyArray) -> Array:
-        zero = Solution(jnp.zeros_like(u), jnp.zeros_like(z))
-        return self.difference(t, x, Solution(u, z), zero) + self.source(t, x, key)
+        return self.difference(t, x, Solution(u, z), Solution.zero(t, x)) + self.source(t, x, key)
 
     def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
         uh, zh = self._surrogate(t, x)
@@ -65,10 +83,11 @@ class Defect(AbstractEquation):
         )
 
     def heading(self, t: Array, x: Array) -> Array:
-        """Of the surrogate."""
+        """Return zh = sigma^T grad uh."""
         return diffuse_transposed(self.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x))
 
     def _surrogate(self, t: Array, x: Array) -> Solution:
+        """Return uh and zh; zh is 0 if F does not depend on z."""
         if not self.uses_z:
             return Solution(self.surrogate(t, x), jnp.zeros_like(x))
         value, gradient = jax.value_and_grad(self.surrogate, argnums=1)(t, x)

@@ -1,4 +1,8 @@
-"""Where answers are wanted: a box, a ball, or given points. Surrogates are trained there and where paths from there go."""
+"""The domains in which answers are wanted: a box, a ball, or a list of points.
+
+Surrogates are trained on the points that a domain draws, and on the states of paths that start
+there.
+"""
 
 import abc
 from dataclasses import dataclass
@@ -13,14 +17,19 @@ from .._support.errors import ArgumentError, ArgumentTypeError, brief
 
 
 class AbstractDomain(abc.ABC):
+    """A set of points (t, x) from which training points are drawn."""
+
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
-        """A query (t, x), uniform."""
+        """Return one point (t, x), drawn uniformly; t is a scalar in [0, horizon], x is (dim,)."""
 
 
 @dataclass(frozen=True)
 class Box(AbstractDomain):
-    """Every coordinate between `low` and `high`, numbers or one for each coordinate; every time."""
+    """All times, and all x with coordinates between `low` and `high`.
+
+    The bounds are numbers, or one number for each coordinate.
+    """
 
     low: float | tuple[float, ...]
     high: float | tuple[float, ...]
@@ -29,7 +38,8 @@ class Box(AbstractDomain):
         low, high = _bounds("low", self.low), _bounds("high", self.high)
         if not (low < high).all():
             raise ArgumentError(
-                f"high must be above low in every coordinate, got low={brief(self.low)} and high={brief(self.high)}: swap them."
+                f"high must be above low in every coordinate, got low={brief(self.low)} "
+                f"and high={brief(self.high)}: swap them."
             )
         object.__setattr__(self, "low", float(low) if low.ndim == 0 else tuple(map(float, low)))
         object.__setattr__(self, "high", float(high) if high.ndim == 0 else tuple(map(float, high)))
@@ -44,7 +54,7 @@ class Box(AbstractDomain):
 
 @dataclass(frozen=True)
 class Ball(AbstractDomain):
-    """|x| <= `radius`; every time."""
+    """All times, and all x with |x| <= `radius`."""
 
     radius: float = 1.0
 
@@ -52,7 +62,8 @@ class Ball(AbstractDomain):
         radius = _bounds("radius", self.radius)
         if radius.ndim or not radius > 0:
             raise ArgumentError(
-                f"radius must be one positive number, got {brief(self.radius)}: pass the radius of the ball."
+                f"radius must be one positive number, got {brief(self.radius)}: "
+                "pass the radius of the ball."
             )
         object.__setattr__(self, "radius", float(radius))
 
@@ -65,7 +76,7 @@ class Ball(AbstractDomain):
 
 @dataclass(frozen=True, eq=False)
 class Queries(AbstractDomain):
-    """These points (t, x), (B,) and (B, d), each as often as any other."""
+    """The given points t, (B,), and x, (B, d), each drawn with equal probability."""
 
     t: Any
     x: Any
@@ -78,6 +89,7 @@ class Queries(AbstractDomain):
 
 
 def require_domain(domain: Any, dim: int) -> None:
+    """Raise ArgumentTypeError if `domain` is no domain, ArgumentError if its size is not `dim`."""
     if not isinstance(domain, AbstractDomain):
         raise ArgumentTypeError(
             f"domain must be a scasml.Box or a scasml.Ball, got {brief(domain)}: build one."
@@ -89,19 +101,26 @@ def require_domain(domain: Any, dim: int) -> None:
     }
     if widths - {dim}:
         raise ArgumentError(
-            f"domain must have 1 or {dim} bounds, got {max(widths - {dim})}: pass one for each coordinate."
+            f"domain must have 1 or {dim} bounds, got {max(widths - {dim})}: "
+            "pass one for each coordinate."
         )
 
 
 def _bounds(argument: str, value: Any) -> Any:
+    """Return a number or a list of numbers as a float64 array of shape () or (d,).
+
+    Raises ArgumentTypeError if it has no numbers, and ArgumentError if they are not finite.
+    """
     try:
         bounds = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"{argument} must be a number, got {brief(value)}: pass a number, or one for each coordinate."
+            f"{argument} must be a number, got {brief(value)}: "
+            "pass a number, or one for each coordinate."
         ) from None
     if bounds.ndim > 1 or not np.isfinite(bounds).all():
         raise ArgumentError(
-            f"{argument} must be finite, got {brief(value)}: pass a number, or one for each coordinate."
+            f"{argument} must be finite, got {brief(value)}: "
+            "pass a number, or one for each coordinate."
         )
     return bounds

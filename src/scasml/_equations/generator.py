@@ -1,7 +1,12 @@
-"""The residual engine: value, z = sigma^T grad u and u_t + L u of a surrogate in one forward pass.
+"""The generator of the paths, applied to a surrogate: u, z = sigma^T grad u and u_t + L u.
 
-Push (t, X) through u by Ito's formula (`ito`) and out come u, z = S' and u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) = b'.
-This is the forward Laplacian with the time derivative and the drift carried along in the same slot. No Hessian is formed.
+A surrogate and a point (t, x) come in, these three come out, in one forward pass. With the process
+(t, X) as input, Ito's formula returns u, the noise z, and the drift
+
+    u_t + L u = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
+
+This is the forward Laplacian, with the time derivative and the drift of X in the same pass. No
+Hessian is formed.
 """
 
 from typing import Any
@@ -14,19 +19,23 @@ from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray
 
 from .._support.errors import whole
-from .._support.tracing import cached_by_structure
+from .._support.tracing import abstract_point, cached_by_structure
 from ..paths import AbstractDynamics
 from ..paths.coefficients import Coefficient, columns, diffuse_transposed
-from ..surrogates.wrapping import AbstractSurrogate, ClosedForm, Layered
-from .ito import Ito, apply_ito, own
-from .problem import AbstractEquation
+from .base import AbstractEquation
+from .ito import apply_ito
+from .ito_process import Ito, diagonal_noise
+from .surrogate import AbstractSurrogate, ClosedForm, Layered
+
+# Columns of sigma along which the reverse-mode route takes second derivatives at once.
+_HESSIAN_BATCH = 16
 
 
 class Hutchinson(eqx.Module):
     """Estimate the trace from `dims` of the d columns of sigma, drawn without replacement.
 
-    Unbiased, because the residual enters the simulation linearly. It buys memory more than time:
-    the exact trace through a first layer of 50 units costs about as much as 25 random coordinates.
+    The estimate is unbiased, because the residual enters the simulation linearly. It saves memory
+    more than time.
     """
 
     dims: int = eqx.field(static=True)
@@ -36,21 +45,25 @@ class Hutchinson(eqx.Module):
 
 
 class Generator(eqx.Module):
-    """(t, x) -> u, z = sigma^T grad u and u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
+    """A function (t, x, key) -> u, z = sigma^T grad u and u_t + L u of one surrogate.
 
-    A `Layered` surrogate, u(t, x) = head(t, W x), is differentiated along the columns of W sigma. For a constant sigma
-    min(d, width) directions do: (W sigma)^T = Q R gives W sigma sigma^T W^T = R^T R, exactly. While W is trained, Q is held and
-    R = Q^T (W sigma)^T: so is the derivative of R^T R, and no factorisation is differentiated.
+    `route` is how they are computed: "ito" by Ito's formula, "closed" from the derivatives of a
+    `ClosedForm`, or "hessian" by reverse mode, for functions that forward mode cannot follow.
+
+    A `Layered` surrogate, u(t, x) = head(t, W x), is differentiated along the columns of W sigma.
+    For a constant sigma, min(d, width) directions suffice: with (W sigma)^T = Q R,
+    W sigma sigma^T W^T = R^T R. While W is trained, Q is constant and R = Q^T (W sigma)^T. The
+    derivative of R^T R is exact then too, and no factorisation is differentiated.
     """
 
     surrogate: AbstractSurrogate
     dynamics: AbstractDynamics
     dim: int = eqx.field(static=True)
-    hutchinson: Hutchinson | None  # a closed form needs none
-    fixed: (
-        tuple[Coefficient, Coefficient | None] | None
-    )  # R and Q, or W sigma and None; of a constant sigma
-    gradient_apart: bool = eqx.field(static=True)  # whether z takes a pass of its own
+    hutchinson: Hutchinson | None  # not used by a closed form
+    # For a constant sigma and a Layered surrogate: R and Q, or (W sigma)^T and None.
+    constant_directions: tuple[Coefficient, Coefficient | None] | None
+    # Whether z is computed by reverse mode, because the directions do not determine it.
+    separate_gradient: bool = eqx.field(static=True)
     route: str = eqx.field(static=True)
 
     def __init__(
@@ -62,82 +75,105 @@ class Generator(eqx.Module):
         self.surrogate = surrogate
         self.dynamics, self.dim = equation.dynamics, equation.dim
         self.hutchinson = hutchinson
-        self.fixed = None
-        self.gradient_apart = hutchinson is not None
+        self.constant_directions = None
+        self.separate_gradient = hutchinson is not None
         form, sigma = surrogate.form, equation.dynamics.constant_diffusion
         if sigma is not None and isinstance(form, Layered):
-            self.fixed, spans = _fixed_directions(
+            self.constant_directions, determines_z = _constant_directions(
                 sigma, form.weight, equation.dim, hutchinson is None
             )
-            self.gradient_apart |= not spans
+            self.separate_gradient |= not determines_z
         if isinstance(form, ClosedForm) and _is_diagonal(equation):
             self.route = "closed"
         else:
             self.route = "ito" if _has_forward_mode(surrogate, equation.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        """Return u, z, (d,), and u_t + L u; `key` is used only with `hutchinson`."""
         form = self.surrogate.form
         if self.route == "hessian":
             return self._by_hessian(t, x, key)
         if self.route == "closed":
             assert isinstance(form, ClosedForm)
-            return self._closed(form, t, x)
-        drawn = None if self.hutchinson is None else self._drawn(key)
-        u, z, moved = (
-            self._layered(form, t, x, drawn)
+            return self._by_closed_form(form, t, x)
+        drawn = None if self.hutchinson is None else self._draw_columns(key)
+        u, z, parabolic = (
+            self._by_layers(form, t, x, drawn)
             if isinstance(form, Layered)
-            else self._traced(t, x, drawn)
+            else apply_ito(self.surrogate, _clock(t), self._state(t, x, drawn))
         )
-        if self.gradient_apart:
+        if self.separate_gradient:
             z = diffuse_transposed(
                 self.dynamics.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x)
             )
-        return u, z, moved
+        return u, z, parabolic
 
-    def _traced(self, t: Array, x: Array, drawn: Array | None) -> tuple[Array, Array, Array]:
-        return apply_ito(self.surrogate, _clock(t), self._moving(t, x, drawn))
-
-    def _layered(
+    def _by_layers(
         self, form: Layered, t: Array, x: Array, drawn: Array | None
     ) -> tuple[Array, Array, Array]:
-        noise, rotation = self._through(form.weight, t, x)
+        """Apply Ito's formula to the head, with W X as its process, and to the offset."""
+        noise, rotation = self._layer_directions(form.weight, t, x)
         h = form.weight @ x
-        noise = self._thinned(noise, drawn).astype(h.dtype)
-        u, z, moved = apply_ito(
+        noise = self._select_columns(noise, drawn).astype(h.dtype)
+        u, z, parabolic = apply_ito(
             form.head, _clock(t), Ito(h, noise, form.weight @ self.dynamics.drift(t, x))
         )
         z = z if rotation is None else rotation @ z
         if form.offset is not None:
-            u_rest, z_rest, moved_rest = apply_ito(
-                form.offset, _clock(t), self._moving(t, x, drawn)
+            u_offset, z_offset, parabolic_offset = apply_ito(
+                form.offset, _clock(t), self._state(t, x, drawn)
             )
-            u, moved = u + u_rest, moved + moved_rest
-            z = z if self.gradient_apart else z + z_rest
-        return u, z, moved
+            u, parabolic = u + u_offset, parabolic + parabolic_offset
+            z = z if self.separate_gradient else z + z_offset
+        return u, z, parabolic
 
-    def _closed(self, form: ClosedForm, t: Array, x: Array) -> tuple[Array, Array, Array]:
+    def _by_closed_form(self, form: ClosedForm, t: Array, x: Array) -> tuple[Array, Array, Array]:
+        """Combine the derivatives that the surrogate knows, for a diagonal sigma."""
         u, u_t, gradient, curvature = form.derivatives(t, x)
         sigma = jnp.broadcast_to(self.dynamics.diffusion(t, x), x.shape)
-        moved = u_t + self.dynamics.drift(t, x) @ gradient + 0.5 * jnp.sum(sigma**2 * curvature)
+        parabolic = u_t + self.dynamics.drift(t, x) @ gradient + 0.5 * jnp.sum(sigma**2 * curvature)
         z = sigma * gradient
         if form.offset is not None:
-            rest = apply_ito(form.offset, _clock(t), self._moving(t, x, None))
-            u, z, moved = u + rest[0], z + rest[1], moved + rest[2]
-        return u, z, moved
+            offset = apply_ito(form.offset, _clock(t), self._state(t, x, None))
+            u, z, parabolic = u + offset[0], z + offset[1], parabolic + offset[2]
+        return u, z, parabolic
 
-    def _moving(self, t: Array, x: Array, drawn: Array | None) -> Ito:
-        """X itself."""
+    def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        """Take second derivatives along the columns of sigma by reverse mode only."""
+        value, (time_derivative, gradient) = jax.value_and_grad(self.surrogate, argnums=(0, 1))(
+            t, x
+        )
+        sigma = self.dynamics.diffusion(t, x)
+        directions, scale = columns(sigma, self.dim), 1.0
+        if self.hutchinson is not None:
+            directions = directions[self._draw_columns(key)]
+            scale = self.dim / self.hutchinson.dims
+
+        def curvature(column: Array) -> Array:
+            slope = lambda y: column @ jax.grad(self.surrogate, argnums=1)(t, y)
+            return column @ jax.grad(slope)(x)
+
+        batch_size = min(_HESSIAN_BATCH, len(directions))
+        trace = scale * jnp.sum(jax.lax.map(curvature, directions, batch_size=batch_size))
+        drift = self.dynamics.drift(t, x) @ gradient
+        return value, diffuse_transposed(sigma, gradient), time_derivative + drift + 0.5 * trace
+
+    def _state(self, t: Array, x: Array, drawn: Array | None) -> Ito:
+        """Return the process X at (t, x), with the drawn columns of sigma as its noise."""
         sigma = jnp.asarray(self.dynamics.diffusion(t, x), x.dtype)
         if drawn is None and sigma.ndim < 2:
-            noise: Any = own(jnp.broadcast_to(sigma, x.shape))
+            noise: Any = diagonal_noise(jnp.broadcast_to(sigma, x.shape))
         else:
-            noise = self._thinned(columns(sigma, self.dim), drawn)
+            noise = self._select_columns(columns(sigma, self.dim), drawn)
         return Ito(x, noise, self.dynamics.drift(t, x))
 
-    def _through(self, weight: Array, t: Array, x: Array) -> tuple[Array, Array | None]:
-        """The columns of sigma as rows, seen through the first layer; or as many as span them, and Q."""
-        if self.fixed is not None:
-            directions, rotation = self.fixed
+    def _layer_directions(self, weight: Array, t: Array, x: Array) -> tuple[Array, Array | None]:
+        """Return the noise of W X as rows, and the rotation that turns the noise of u into z.
+
+        Without a rotation (None) the noise of u is z.
+        """
+        if self.constant_directions is not None:
+            directions, rotation = self.constant_directions
             return jnp.asarray(directions, x.dtype), None if rotation is None else jnp.asarray(
                 rotation, x.dtype
             )
@@ -148,53 +184,39 @@ class Generator(eqx.Module):
             else jnp.broadcast_to(sigma, x.shape)[:, None] * transposed
         ), None
 
-    def _thinned(self, noise: Array, drawn: Array | None) -> Array:
-        """Those columns that were drawn, and larger by what the others are worth."""
+    def _select_columns(self, noise: Array, drawn: Array | None) -> Array:
+        """Return the drawn rows of the noise, scaled so that the trace stays unbiased."""
         if drawn is None:
             return noise
         assert self.hutchinson is not None
         return noise[drawn] * np.sqrt(self.dim / self.hutchinson.dims)
 
-    def _drawn(self, key: PRNGKeyArray) -> Array:
+    def _draw_columns(self, key: PRNGKeyArray) -> Array:
+        """Return the indices of the columns of sigma that `hutchinson` uses."""
         assert self.hutchinson is not None
         return jax.random.permutation(key, self.dim)[: self.hutchinson.dims]
 
-    def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        """Second derivatives along the columns of sigma by reverse mode alone, for what forward mode cannot follow."""
-        value, (time_derivative, gradient) = jax.value_and_grad(self.surrogate, argnums=(0, 1))(
-            t, x
-        )
-        sigma = self.dynamics.diffusion(t, x)
-        directions, scale = columns(sigma, self.dim), 1.0
-        if self.hutchinson is not None:
-            directions, scale = directions[self._drawn(key)], self.dim / self.hutchinson.dims
-
-        def curvature(column: Array) -> Array:
-            slope = lambda y: column @ jax.grad(self.surrogate, argnums=1)(t, y)
-            return column @ jax.grad(slope)(x)
-
-        trace = scale * jnp.sum(
-            jax.lax.map(curvature, directions, batch_size=min(16, len(directions)))
-        )
-        drift = self.dynamics.drift(t, x) @ gradient
-        return value, diffuse_transposed(sigma, gradient), time_derivative + drift + 0.5 * trace
-
 
 def _clock(t: Array) -> Ito:
+    """Return time as an Ito process: no noise, and drift 1."""
     return Ito(t, None, jnp.ones_like(t))
 
 
 def _is_diagonal(equation: AbstractEquation) -> bool:
-    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (equation.dim,)))
-    return (
-        jax.eval_shape(lambda t, x: jnp.asarray(equation.dynamics.diffusion(t, x)), t, x).ndim < 2
-    )
+    """Whether sigma(t, x) is a scalar or the diagonal of a matrix."""
+    diffusion = lambda t, x: jnp.asarray(equation.dynamics.diffusion(t, x))
+    return jax.eval_shape(diffusion, *abstract_point(equation.dim)).ndim < 2
 
 
-def _fixed_directions(
+def _constant_directions(
     sigma: Any, weight: Array, dim: int, reduce: bool
 ) -> tuple[tuple[Coefficient, Coefficient | None], bool]:
-    """The rows to differentiate along, and the rotation that makes z of their derivatives, None if they are z; and whether they do."""
+    """Return the directions of W X for a constant sigma, and whether they determine z.
+
+    The first result is (directions, rotation): the rows along which the head is differentiated, and
+    the matrix that turns their derivatives into z, or None if the derivatives are z. With `reduce`,
+    at most min(d, width) rows are returned.
+    """
     is_trained = isinstance(weight, Tracer)
     if not is_trained:
         sigma = np.asarray(sigma, np.float64)
@@ -213,11 +235,10 @@ def _fixed_directions(
 
 @cached_by_structure
 def _has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
-    """Whether jvp of jvp can be taken; a custom_vjp, or a callback with no rule, has reverse mode at most."""
-    t, x = jnp.zeros(()), jnp.zeros((dim,))
+    """Whether a jvp of a jvp exists. A custom_vjp or a callback has at most reverse mode."""
     slope = lambda t, x: jax.jvp(surrogate, (t, x), (t, x))[1]
     try:
-        jax.eval_shape(lambda t, x: jax.jvp(slope, (t, x), (t, x)), t, x)
+        jax.eval_shape(lambda t, x: jax.jvp(slope, (t, x), (t, x)), *abstract_point(dim))
     except (TypeError, ValueError, NotImplementedError):
         return False
     return True

@@ -1,18 +1,12 @@
-"""The PDE, written for one point.
+"""The problem that a user states: a semilinear parabolic PDE with its functions and coefficients.
 
-    u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 on [0, T) x R^d
-    u(T, .) = g,    z = sigma^T grad u
-
-`Law` is what the estimators see of it. Both the user's `Problem` and the law of defect of a
-surrogate are laws, which is why the naive simulation, the correction, and the correction of a
-correction are one code path.
+Functions and numbers come in, a checked `Problem` comes out. It is an `AbstractEquation`, so every
+estimator can solve it. A `Reference` is a solution that is known by other means.
 """
 
-import abc
-import math
 import numbers
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,73 +15,17 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .._support.errors import ArgumentError, ArgumentTypeError, brief, first_line
-from .._support.tracing import hashable
+from .._support.errors import ArgumentError, ArgumentTypeError, brief
+from .._support.jaxprs import inputs_read
+from .._support.tracing import abstract_point, hashable
 from ..paths import AbstractDynamics, Gaussian, General
 from ..paths.coefficients import diffuse_transposed, real_array
+from .base import AbstractEquation, Solution, check_scalar_function, require_equation
 from .domain import AbstractDomain, require_domain
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
 Function = Callable[[Array, Array], ArrayLike]
-
-
-class Solution(NamedTuple):
-    """U = (u, z): a value and its sigma^T grad, or estimates of them."""
-
-    u: Array
-    z: Array
-
-
-class AbstractEquation(eqx.Module):
-    """A semilinear parabolic law as the estimators see it.
-
-    The nonlinearity F is split where the simulation needs it split: `source` is F(t, x, 0, 0) and
-    `difference` is F(t, x, U) - F(t, x, V). For the law of defect the residual of the surrogate
-    lives in `source` alone; it cancels in every difference.
-    """
-
-    dim: eqx.AbstractVar[int]
-    horizon: eqx.AbstractVar[float]
-    dynamics: eqx.AbstractVar[AbstractDynamics]
-    uses_u: eqx.AbstractVar[bool]
-    uses_z: eqx.AbstractVar[bool]
-    zero_terminal: eqx.AbstractVar[
-        bool
-    ]  # g is 0 everywhere, by construction: no path need go there
-
-    @abc.abstractmethod
-    def terminal(self, x: Array) -> Array:
-        """g(x)."""
-
-    @abc.abstractmethod
-    def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
-        """F(t, x, 0, 0), or an unbiased estimate of it that draws from `key`."""
-
-    @abc.abstractmethod
-    def nonlinearity(self, t: Array, x: Array, u: Array, z: Array, key: PRNGKeyArray) -> Array:
-        """F(t, x, u, z); like `source`, a law may estimate the part that depends on neither u nor z."""
-
-    @abc.abstractmethod
-    def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
-        """F(t, x, new) - F(t, x, old)."""
-
-    @abc.abstractmethod
-    def heading(self, t: Array, x: Array) -> Array:
-        """A guess at z, for its direction: where the value of a path is thought to change most."""
-
-    def drift(self, t: Array, x: Array) -> Array:
-        """mu(t, x)."""
-        return self.dynamics.drift(t, x)
-
-    def diffusion(self, t: Array, x: Array) -> Array:
-        """sigma(t, x): a scalar, a diagonal or a matrix."""
-        return self.dynamics.diffusion(t, x)
-
-    @property
-    def is_linear(self) -> bool:
-        """True if F depends on neither u nor z: one Picard level is then unbiased."""
-        return not (self.uses_u or self.uses_z)
 
 
 class NoNonlinearity(eqx.Module):
@@ -98,7 +36,12 @@ class NoNonlinearity(eqx.Module):
 
 
 class Reference(eqx.Module):
-    """A solution known by other means: `value(t, x)` on arrays (B,) and (B, d), NaN where it is not known, and how far it may be off."""
+    """A solution known by other means.
+
+    `value(t, x)` takes arrays of shapes (B,) and (B, d) and returns (B,), with NaN where the
+    solution is not known. `error` bounds the error of these values. `source` says where they come
+    from.
+    """
 
     value: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
     error: float
@@ -108,15 +51,20 @@ class Reference(eqx.Module):
 class Problem(AbstractEquation):
     """A semilinear parabolic PDE.
 
-    `drift` is a scalar, (d,) or a function of (t, x) that gives (d,); `diffusion` a scalar, (d,)
-    for a diagonal, (d, d), or a function of (t, x) that gives any of these. `dynamics` takes the place
-    of both where the paths are known exactly: `GeometricBrownian` or `OrnsteinUhlenbeck`. `x0` is the
-    state that published values speak of, by default the origin. `domain`, a `Box` or a `Ball`, is where answers are
-    wanted, for those who train a surrogate; by default x0 at time 0.
+    `terminal(x)` is g and `nonlinearity(t, x, u, z)` is F, both JAX functions of one point, with
+    z = sigma^T grad u. Without a nonlinearity the problem is linear, with F = 0.
 
-    `terminal(x)` and `nonlinearity(t, x, u, z)` are JAX functions of one point; z is sigma^T grad u.
-    Leave the nonlinearity out for a linear problem. Every part is evaluated once, abstractly, at
-    construction, so a wrong shape is refused here and not in the middle of a simulation.
+    `drift` is a scalar, (d,) or a function of (t, x) that returns (d,). `diffusion` is a scalar,
+    (d,) for a diagonal matrix, (d, d), or a function of (t, x) that returns one of these.
+    `dynamics` replaces both where the law of the paths is known exactly: a `GeometricBrownian` or
+    an `OrnsteinUhlenbeck`.
+
+    `x0` is the state at which published values are stated, by default the origin. `domain`, a `Box`
+    or a `Ball`, is where answers are wanted, and surrogates are trained there. By default it is x0
+    at time 0.
+
+    All functions are evaluated once, abstractly, at construction, so that a wrong shape raises here
+    and not during a simulation. Raises ArgumentError or ArgumentTypeError.
     """
 
     dim: int = eqx.field(static=True)
@@ -131,9 +79,8 @@ class Problem(AbstractEquation):
     reference: Reference | None = eqx.field(static=True)
     x0: NDArray[Any]
     domain: AbstractDomain | None = eqx.field(static=True)
-    parameters: tuple[tuple[str, Any], ...] | None = eqx.field(
-        static=True
-    )  # of a member of the zoo
+    # Names and values of the arguments, if the problem was made by a function of the zoo.
+    parameters: tuple[tuple[str, Any], ...] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -152,7 +99,8 @@ class Problem(AbstractEquation):
     ):
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
             raise ArgumentTypeError(
-                f"dim must be a whole number, got {brief(dim)}: pass the number of space dimensions."
+                f"dim must be a whole number, got {brief(dim)}: "
+                "pass the number of space dimensions."
             )
         if dim < 1:
             raise ArgumentError(
@@ -161,15 +109,17 @@ class Problem(AbstractEquation):
         final = real_array("horizon", horizon, "a number, the final time T")
         if final.ndim != 0 or not (np.isfinite(final) and final > 0):
             raise ArgumentError(
-                f"horizon must be a positive finite number, got {brief(horizon)}: pass the final time T."
+                f"horizon must be a positive finite number, got {brief(horizon)}: "
+                "pass the final time T."
             )
         self.dim = int(dim)
         self.horizon = float(final)
-        self.dynamics = _dynamics(drift, diffusion, dynamics)
+        self.dynamics = _make_dynamics(drift, diffusion, dynamics)
         self.dynamics.check(self.dim)
         if not callable(terminal):
             raise ArgumentTypeError(
-                f"terminal must be a function g(x), got {brief(terminal)}: pass a JAX function of one point."
+                f"terminal must be a function g(x), got {brief(terminal)}: "
+                "pass a JAX function of one point."
             )
         if nonlinearity is not None and not callable(nonlinearity):
             raise ArgumentTypeError(
@@ -178,24 +128,27 @@ class Problem(AbstractEquation):
             )
         if reference is not None and not isinstance(reference, Reference):
             raise ArgumentTypeError(
-                f"reference must be a scasml.Reference, got {brief(reference)}: pass one, or leave it out."
+                f"reference must be a scasml.Reference, got {brief(reference)}: "
+                "pass one, or leave it out."
             )
         self.terminal_fn = hashable(terminal)
         self.nonlinearity_fn = NoNonlinearity() if nonlinearity is None else hashable(nonlinearity)
-        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
-        vector = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
+        scalar, vector = abstract_point(self.dim)
         check_scalar_function("terminal", "terminal(x)", terminal, vector)
         self.uses_u, self.uses_z, self.zero_terminal = False, False, False
         if nonlinearity is not None:
             inputs = (scalar, vector, scalar, vector)
             check_scalar_function("nonlinearity", "nonlinearity(t, x, u, z)", nonlinearity, *inputs)
-            _, _, self.uses_u, self.uses_z = _inputs_used(nonlinearity, *inputs)
+            _, _, self.uses_u, self.uses_z = inputs_read(
+                jax.make_jaxpr(nonlinearity)(*inputs).jaxpr
+            )
         self.name = name
         self.reference = reference
         self.x0 = np.zeros(self.dim) if x0 is None else real_array("x0", x0, f"({self.dim},)")
         if self.x0.shape != (self.dim,) or not np.isfinite(self.x0).all():
             raise ArgumentError(
-                f"x0 must be {self.dim} finite numbers, got {brief(x0)}: pass one state, or leave it out."
+                f"x0 must be {self.dim} finite numbers, got {brief(x0)}: "
+                "pass one state, or leave it out."
             )
         if domain is not None:
             require_domain(domain, self.dim)
@@ -210,31 +163,38 @@ class Problem(AbstractEquation):
         return _as_scalar(self.nonlinearity_fn(t, x, u, z), x)
 
     def source(self, t: Array, x: Array, key: PRNGKeyArray | None = None) -> Array:
-        return self.nonlinearity(t, x, jnp.zeros_like(t), jnp.zeros_like(x))
+        return self.nonlinearity(t, x, *Solution.zero(t, x))
 
     def difference(self, t: Array, x: Array, new: Solution, old: Solution) -> Array:
         return self.nonlinearity(t, x, *new) - self.nonlinearity(t, x, *old)
 
     def heading(self, t: Array, x: Array) -> Array:
-        """Of g."""
+        """Return sigma^T grad g."""
         return diffuse_transposed(self.diffusion(t, x), jax.grad(self.terminal)(x))
 
     def exact(self, t: ArrayLike, x: ArrayLike) -> Any:
-        """The reference solution in float64, at one point or many. See `reference.error` for how exact it is."""
+        """Return the reference solution in float64, at one point or at many.
+
+        `t` is a number or (B,), `x` is (d,) or (B, d). `reference.error` bounds the error. Raises
+        ArgumentError if there is no reference or if the shapes do not fit.
+        """
         if self.reference is None:
             raise ArgumentError(
-                f"problem {self.name!r} has no reference solution: pass reference= to Problem to give it one."
+                f"problem {self.name!r} has no reference solution: "
+                "pass reference= to Problem to give it one."
             )
         ts, xs = real_array("t", t, "a number or (B,)"), real_array("x", x, "(d,) or (B, d)")
         if xs.ndim not in (1, 2) or xs.shape[-1] != self.dim:
             raise ArgumentError(
-                f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: pass points of the problem."
+                f"x must be ({self.dim},) or (B, {self.dim}), got shape {xs.shape}: "
+                "pass points of the problem."
             )
         try:
             batch = np.broadcast_shapes(ts.shape, xs.shape[:-1])
         except ValueError as error:
             raise ArgumentError(
-                f"t and x must agree, got shapes {ts.shape} and {xs.shape}: pass one time per point, or one number."
+                f"t and x must agree, got shapes {ts.shape} and {xs.shape}: "
+                "pass one time per point, or one number."
             ) from error
         ts = np.broadcast_to(ts, batch).reshape(-1)
         xs = np.broadcast_to(xs, (*batch, self.dim)).reshape(-1, self.dim)
@@ -242,67 +202,24 @@ class Problem(AbstractEquation):
         return values if batch else values[()]
 
 
-def require_equation(problem: Any, kind: type[AbstractEquation] = AbstractEquation) -> None:
-    if not isinstance(problem, kind):
-        raise ArgumentTypeError(
-            f"problem must be a scasml.Problem, got {brief(problem)}: build one, or take one of scasml.problems."
-        )
-
-
 def require_problem(problem: Any) -> None:
-    """Not any law: a surrogate is trained where a Problem says that answers are wanted."""
+    """Raise ArgumentTypeError if `problem` is not a `Problem`.
+
+    The training of a surrogate needs the domain of a `Problem`, which other equations do not have.
+    """
     require_equation(problem, Problem)
 
 
-def check_scalar_function(
-    argument: str, signature: str, function: Callable[..., Any], *inputs: Any
-) -> None:
-    """One abstract evaluation at one point: it must run under JAX and give one real number."""
-    try:
-        out = jax.eval_shape(function, *inputs)
-    except Exception as error:
-        raise ArgumentTypeError(
-            f"{argument}: evaluating {signature} at one point with d = {_width(inputs)} failed with "
-            f"{first_line(error)}: write it with jax.numpy for one point, x of shape (d,)."
-        ) from error
-    shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
-    if shape is None or dtype is None:
-        raise ArgumentTypeError(
-            f"{argument}: {signature} must return one number, got {type(out).__name__}: return a scalar."
-        )
-    if math.prod(shape) != 1 or len(shape) > 1:
-        raise ArgumentError(
-            f"{argument}: {signature} must return one number for one point, got shape {tuple(shape)}: "
-            "reduce it to a scalar; batching is done for you."
-        )
-    if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        raise ArgumentTypeError(
-            f"{argument}: {signature} must return a real number, got {dtype}: return a float."
-        )
-
-
-def _width(inputs: tuple[Any, ...]) -> int:
-    return max(i.shape[0] for i in inputs if i.shape)
-
-
 def _as_scalar(value: ArrayLike, like: Array) -> Array:
+    """Return a value of shape () or (1,) as a scalar with the dtype of `like`."""
     return jnp.asarray(value, like.dtype).reshape(())
 
 
-def _inputs_used(function: Callable[..., Any], *inputs: Any) -> list[bool]:
-    """Which inputs the value can depend on, read off the jaxpr.
+def _make_dynamics(drift: Any, diffusion: Any, dynamics: Any) -> AbstractDynamics:
+    """Return `dynamics`, or if it is None the dynamics with this drift and diffusion.
 
-    Conservative: an input that enters any equation counts, so an unused z is found when F never
-    touches it, and F = 0 * z counts as using it.
+    Raises ArgumentTypeError for a wrong type, and ArgumentError if both are given.
     """
-    jaxpr = jax.make_jaxpr(function)(*inputs).jaxpr
-    read = {id(v) for equation in jaxpr.eqns for v in equation.invars} | {
-        id(v) for v in jaxpr.outvars
-    }
-    return [id(v) in read for v in jaxpr.invars]
-
-
-def _dynamics(drift: Any, diffusion: Any, dynamics: Any) -> AbstractDynamics:
     if dynamics is None:
         return (
             General(drift, diffusion)
@@ -317,6 +234,7 @@ def _dynamics(drift: Any, diffusion: Any, dynamics: Any) -> AbstractDynamics:
     for argument, value, default in (("drift", drift, 0.0), ("diffusion", diffusion, 1.0)):
         if not (isinstance(value, float) and value == default):
             raise ArgumentError(
-                f"{argument} is given by dynamics already, got {argument}={brief(value)} as well: pass one of the two."
+                f"{argument} is given by dynamics already, got {argument}={brief(value)} as well: "
+                "pass one of the two."
             )
     return dynamics

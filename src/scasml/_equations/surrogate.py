@@ -1,4 +1,8 @@
-"""What the law of defect needs of a surrogate: one number at one point, differentiable twice in x and once in t."""
+"""The interface of a surrogate: a function u(t, x) of one point, with what is known of its form.
+
+The residual needs u, its derivative in t, and its first two derivatives in x. A surrogate whose
+`form` is known (`Layered` or `ClosedForm`) has a cheaper residual than one that is only a function.
+"""
 
 import abc
 from collections.abc import Callable
@@ -11,9 +15,10 @@ Scalar = Callable[[Array, Array], Array]
 
 
 class Layered(NamedTuple):
-    """u(t, x) = head(t, W x) + offset(t, x), W of shape (width, d): the residual of the head costs min(d, width) directions, not d.
+    """The form u(t, x) = head(t, W x) + offset(t, x), with W of shape (width, d).
 
-    The offset is for what is cheap, such as a terminal condition that is built in.
+    The residual of the head takes min(d, width) directions instead of d. The offset is for a
+    function that is cheap to differentiate, such as a built-in terminal condition.
     """
 
     weight: Array
@@ -22,7 +27,7 @@ class Layered(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """Of u at a point; `curvature` is the diagonal of its Hessian."""
+    """The derivatives of u at one point. `curvature`, (d,), is the diagonal of the Hessian."""
 
     u: Array
     u_t: Array
@@ -31,25 +36,28 @@ class Derivatives(NamedTuple):
 
 
 class ClosedForm(NamedTuple):
-    """u(t, x) less the offset, with derivatives that need not be traced; for a sigma that is a number or a diagonal."""
+    """The form u = u' + offset, where `derivatives(t, x)` returns those of u' without tracing it.
+
+    It is used where sigma is a scalar or a diagonal matrix.
+    """
 
     derivatives: Callable[[Array, Array], Derivatives]
     offset: Scalar | None = None
 
 
 class AbstractSurrogate(eqx.Module):
-    """u(t, x) at one point. A surrogate may say of what `form` it is; its residual is then cheaper."""
+    """An approximation u(t, x) of the solution, written for one point."""
 
     @abc.abstractmethod
     def __call__(self, t: Array, x: Array) -> Array:
-        """The value, a scalar in the dtype of x."""
+        """Return the value, a scalar in the dtype of x."""
 
     @property
     @abc.abstractmethod
     def terminal_function(self) -> Callable[[Array], ArrayLike] | None:
-        """The g that u(T, .) is by construction; None if it is not, or nobody knows."""
+        """The function g that u(T, .) equals by construction, or None if none is known."""
 
     @property
     @abc.abstractmethod
     def form(self) -> Layered | ClosedForm | None:
-        """What is known of its inside; None for nothing."""
+        """The form of the surrogate, or None if it is only a function."""

@@ -1,0 +1,1 @@
+"""Files and screen: tables of points and answers, plots, progress bars and Ctrl-C."""

@@ -1,4 +1,8 @@
-"""Ctrl-C, heard between two pieces of work instead of in the middle of one."""
+"""Deferred handling of Ctrl-C.
+
+A loop enters an `Interruption` and checks `heard` between two pieces of work. Ctrl-C then ends the
+loop after a complete piece, and not in the middle of one.
+"""
 
 import signal
 import threading
@@ -7,20 +11,23 @@ from typing import Self
 
 
 class Interruption:
-    """While entered, the first Ctrl-C is only noted; a second one is Python's own again."""
+    """A context in which the first Ctrl-C sets `heard` and the second raises KeyboardInterrupt.
+
+    It has no effect in a thread other than the main one, where Python allows no signal handler.
+    It also has no effect if the user has installed another handler for SIGINT.
+    """
 
     def __init__(self) -> None:
         self.heard = False
-        # A handler of the user's own, and a thread that cannot have one, are left alone.
         is_main = threading.current_thread() is threading.main_thread()
-        self._listens = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self._is_active = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def __enter__(self) -> Self:
-        if self._listens:
-            signal.signal(signal.SIGINT, self._note)
+        if self._is_active:
+            signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.heard = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -30,5 +37,5 @@ class Interruption:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._listens:
+        if self._is_active:
             signal.signal(signal.SIGINT, signal.default_int_handler)

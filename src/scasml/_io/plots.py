@@ -1,4 +1,8 @@
-"""Pictures of arrays. matplotlib is imported when one is asked for."""
+"""Plots of corrections, of their convergence and of training runs.
+
+Each function takes arrays and optional matplotlib axes, and returns the axes. matplotlib is
+imported inside the functions because it is an optional dependency.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +21,21 @@ def correction(
     exact: NDArray[Any] | None,
     ax: Any = None,
 ) -> Any:
-    """Points in the order of their corrected value; errors against the exact value where it is known."""
+    """Plot the corrected values with their 95 % intervals, one point each, sorted by value.
+
+    All arrays have shape (B,), and `interval` is the pair (lower, upper). If `exact` is given, the
+    plot shows differences from it and sorts by it. If `surrogate` is given, its values are drawn
+    too.
+    """
     ax = _axes(ax, "answer.plot()")
     order = np.argsort(value if exact is None else exact, kind="stable")
-    place = np.arange(len(value))
-    base = np.zeros_like(value) if exact is None else exact
+    position = np.arange(len(value))
+    reference = np.zeros_like(value) if exact is None else exact
     if surrogate is not None:
-        ax.plot(place, (surrogate - base)[order], ".", color="#c44e52", label="surrogate")
+        ax.plot(position, (surrogate - reference)[order], ".", color="#c44e52", label="surrogate")
     ax.errorbar(
-        place,
-        (value - base)[order],
+        position,
+        (value - reference)[order],
         np.maximum([value - interval[0], interval[1] - value], 0)[:, order],
         fmt=".",
         color="#4c72b0",
@@ -49,11 +58,17 @@ def convergence(
     bias: NDArray[Any],
     ax: Any = None,
 ) -> Any:
-    """Error bars after every round of a run, the line they should follow, and the bias at which they stop following it."""
+    """Plot the half width of the 95 % intervals after each round of a run.
+
+    All arrays have shape (rounds,): replicates per point, the median and the largest half width
+    over the points, and the bias. The dashed line shows the decay 1/sqrt(replicates). The widths
+    stop following it where they reach the bias.
+    """
     ax = _axes(ax, "answer.plot_convergence()")
     ax.loglog(replicates, worst, "o-", color="#c44e52", label="widest of all points")
     ax.loglog(replicates, median, "o-", color="#4c72b0", label="median point")
-    # From where Student's quantile is nearly the normal one.
+    # With fewer replicates the quantile of Student's distribution is much larger than the normal
+    # quantile, and the widths fall faster than 1/sqrt(replicates).
     start = int(np.argmax(replicates >= 16)) if replicates[-1] >= 16 else 0
     line = median[start] * np.sqrt(replicates[start] / replicates[start:])
     ax.loglog(replicates[start:], line, "--", color="black", linewidth=0.8, label=r"$1/\sqrt{N}$")
@@ -68,7 +83,10 @@ def convergence(
 
 
 def training(*, residuals: Sequence[float], steps: int, ax: Any = None) -> Any:
-    """The root mean square of the residual over a training run."""
+    """Plot the root mean square of the residual over a training run.
+
+    `residuals` holds values at equal distances, the last of them after step number `steps`.
+    """
     ax = _axes(ax, "surrogate.plot()")
     ax.semilogy(np.linspace(0, steps, len(residuals) + 1)[1:], residuals, color="#4c72b0")
     ax.set_xlabel("step of training")
@@ -76,9 +94,10 @@ def training(*, residuals: Sequence[float], steps: int, ax: Any = None) -> Any:
     return ax
 
 
-def _axes(ax: Any, what: str) -> Any:
+def _axes(ax: Any, caller: str) -> Any:
+    """Return `ax`, or new axes if it is None. `caller` is named if matplotlib is missing."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise missing_extra("matplotlib", "plot", what) from error
+        raise missing_extra("matplotlib", "plot", caller) from error
     return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1] if ax is None else ax

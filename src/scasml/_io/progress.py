@@ -1,4 +1,8 @@
-"""How a run is getting on, and a bar of it on the terminal. rich is imported when one is asked for."""
+"""Progress of a run: the records that a `progress` function receives, and a bar on the terminal.
+
+`correction_bar` and `training_bar` turn the option `progress` into a function to call, or None.
+rich is imported inside `bar` because it is an optional dependency.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,24 +12,28 @@ from .._support.errors import missing_extra
 
 
 class Progress(NamedTuple):
-    """What a `progress` function is called with, a few times a second."""
+    """The progress of a correction; the `progress` function receives it several times a second."""
 
     points_done: int
     points: int
-    rows: int  # replicates at points, so far
-    worst: float  # half of the widest 95 % interval over its value, among points not done; NaN while unknown
+    rows: int  # replicates so far, summed over the points
+    # The largest ratio of the half width of the 95 % interval to the value, among the points that
+    # are not done; NaN while it is unknown.
+    worst: float
     seconds: float
-    seconds_left: float  # by the 1/sqrt(N) law; infinite where no rule or no number of replicates ends the run
+    # Predicted from the decay of the half width as 1/sqrt(replicates). Infinite if no stopping rule
+    # is given, or if no number of replicates reaches the tolerance.
+    seconds_left: float
 
 
 Report = Callable[[Progress], object]
 
 
 class Training(NamedTuple):
-    """What the `progress` function of a training run is called with, after every chunk of steps."""
+    """The progress of a training run; its `progress` function receives it after some steps."""
 
     step: int
-    steps: int  # at which it ends, if the residual does not stop falling before
+    steps: int  # the last step; training may end before it if the residual stops falling
     loss: float
     residual: float  # root mean square
     seconds: float
@@ -36,7 +44,10 @@ TrainingReport = Callable[[Training], object]
 
 @contextmanager
 def bar(text: str) -> Iterator[Callable[[float, float | None, str], object]]:
-    """Yields a report that draws: how much is done, of how much if that is known, and words."""
+    """Show a progress bar on stderr, and yield the function that updates it.
+
+    The function takes the amount done, the total amount (None if unknown), and a text to show.
+    """
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -52,22 +63,26 @@ def bar(text: str) -> Iterator[Callable[[float, float | None, str], object]]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=None, state="compiling")
 
-        yield lambda done, whole, words: progress.update(
-            task, completed=done, total=whole, state=words
+        yield lambda done, total, state: progress.update(
+            task, completed=done, total=total, state=state
         )
 
 
 @contextmanager
 def correction_bar(progress: bool | Report) -> Iterator[Report | None]:
-    """The user's own function, a bar, or nothing."""
+    """Yield the function to call with each `Progress`, or None.
+
+    `progress` is the option of the user: True shows a bar, False yields None, and a function is
+    yielded as it is.
+    """
     if not isinstance(progress, bool):
         yield progress
     elif progress:
         with bar("correcting") as draw:
 
             def report(now: Progress) -> None:
-                whole = now.seconds + now.seconds_left
-                draw(now.seconds, whole if 0 < whole < float("inf") else None, describe(now))
+                total = now.seconds + now.seconds_left
+                draw(now.seconds, total if 0 < total < float("inf") else None, describe(now))
 
             yield report
     else:
@@ -76,6 +91,7 @@ def correction_bar(progress: bool | Report) -> Iterator[Report | None]:
 
 @contextmanager
 def training_bar(progress: bool | TrainingReport) -> Iterator[TrainingReport | None]:
+    """Yield the function to call with each `Training`, or None; see `correction_bar`."""
     if not isinstance(progress, bool):
         yield progress
     elif progress:
@@ -90,9 +106,9 @@ def training_bar(progress: bool | TrainingReport) -> Iterator[TrainingReport | N
 
 
 def describe(now: Progress) -> str:
-    """`812/1000 points, worst error 3.1 %, 12 s left`."""
+    """Describe progress in words, such as `812/1000 points, worst error 3.1 %, 12 s left`."""
     parts = [f"{now.points_done}/{now.points} points"]
-    if now.worst == now.worst:
+    if now.worst == now.worst:  # False for NaN
         parts.append(f"worst error {100 * now.worst:.2g} %")
     if now.seconds_left < float("inf"):
         parts.append(f"{duration(now.seconds_left)} left")
@@ -100,7 +116,7 @@ def describe(now: Progress) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`12 s`, `3 min`, `5 hours`, `2 days`."""
+    """Format a duration, such as `12 s`, `3 min`, `5 hours` or `2 days`."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -1,225 +1,256 @@
-"""Pilots: a few replicates of a thinned estimator, and in how many steps they say that a path is to be taken.
+"""Pilots: replicates that are run only to measure.
 
-Each looks at one point alone, from streams of its own, so it does not depend on the company the point is in.
-
-Fine and coarse paths on the same noise tell the bias of the steps, to within the noise of their difference. While the two hardly know of one
-another, the steps are too long to tell anything: more of them. Where they do and their difference is all noise, a larger pilot says as much as more steps
-would, and every replicate to come is spared those. And a bias that shows takes more steps.
+`measure` runs a pilot of an estimator with few samples and returns a `Measurement`. A pilot uses
+random streams of its own at each point. So its results do not depend on the other points.
 """
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import AbstractEstimator
-from ..estimators.base import HALF_THE_STEPS, ORDINARY
-from ..execution import surrogate_at
-from ..execution.moments import Floats
-from ..execution.stopping import Budget
-from .task import Control, Setting, Share
+from .._support.types import Floats
+from ..estimators import AbstractTunable, Tuning, Variant, total_evaluations
+from ..execution.local import value_and_gradient
+from ..execution.moments import Groups, Moments
+from ..execution.row_numbers import RowNumbers, run_rows
+from ..execution.stopping import StoppingRule
+from .policy import Policy
+from .task import Start, Task
 
-# Pilot replicates: their streams begin where those of no ordinary replicate ever get to.
-PILOT = 2**31
-PILOT_SHARE = 8  # one for so many ordinary ones
-# A larger pilot has so many times more, and at most so many.
-MORE_PILOTS, MOST_PILOTS = 4, 64
-# Powers of four: points that differ a little then still share a kernel.
-STEPS_FACTOR, MOST_STEPS, MOST_LEAPS = 4, 1024, 5
-# Of the variance that the difference of two independent values would have: from there on fine and coarse paths do not know of one another.
-APART = 0.25
+# Number of the first pilot replicate. No ordinary replicate has such a number.
+FIRST_PILOT = 2**31
 
 
-@dataclass(frozen=True)
-class Pilot:
-    """What a few replicates of a thinned estimator say, at each point."""
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a pilot measured at each point."""
 
-    value: Floats  # of u
-    defect: Floats  # of u less what was started from
-    slope: Floats  # of grad u, if gradients are asked for
-    increments: Floats  # their means, (points, increments)
-    variance: Floats  # of the increments of a thinned replicate
-    sizes: Floats
-    bias: Floats  # of the steps
-    noise: Floats  # in that
-    apart: Floats  # the variance of what half the steps change, over that of two independent values
-    gradient_bias: Floats
-    rest: Floats  # how many times larger all increments are than those that tell of the steps
-    seconds: float  # of one replicate at all points
+    value: Floats  # estimate of u
+    defect: Floats  # estimate of u minus the start
+    slope: Floats  # estimate of grad u, if gradients are requested, else zero
+    mean: Floats  # mean of each increment, (points, increments)
+    variance: Floats  # variance of each increment of one pilot replicate
+    size: Floats  # mean absolute sample of each increment
+    step_bias: Floats  # bias from the steps, including its noise
+    step_noise: Floats  # standard error of the step bias
+    coupling: Floats  # Var(fine - coarse) / (Var(fine) + Var(coarse)); 1 if independent
+    gradient_step_bias: Floats
+    size_ratio: Floats  # size of all increments over size of those that measure the step bias
+    seconds: float  # time of one replicate at all points
     replicates: int
 
-    def at(self, rows: NDArray[np.int64]) -> "Pilot":
-        """Of these of its points alone."""
-        return replace(
-            self, **{name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
-        )
-
-    def expected_stderr(self, budget: Budget, estimator: AbstractEstimator) -> Floats:
-        """What the whole budget should come to."""
-        deviation = np.sqrt(np.sum(self.variance * estimator.thinned()[1], 1))
-        return budget.expected_stderr(self.value, deviation, self.seconds)
+    def at(self, rows: NDArray[np.int64]) -> "Measurement":
+        """Return the measurement of a subset of the points."""
+        arrays = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
+        return replace(self, **arrays)
 
     @property
-    def is_apart(self) -> NDArray[np.bool_]:
-        """Where fine and coarse paths hardly know of one another, and their difference tells nothing."""
-        return self.apart >= APART
+    def total_size(self) -> Floats:
+        """The sum of the sizes of all increments, which is larger than any step bias."""
+        return np.sum(self.size, 1)
 
-    @property
-    def size(self) -> Floats:
-        """More than any bias of the steps is."""
-        return np.sum(self.sizes, 1)
+    def is_uncoupled(self, policy: Policy) -> NDArray[np.bool_]:
+        """Return where fine and coarse paths are nearly independent of each other.
 
-    @property
-    def is_noise(self) -> NDArray[np.bool_]:
-        """Where more replicates would tell a smaller bias, or that there is one."""
-        return (self.noise > self.bias / 2) & ~self.is_apart
+        There their difference does not measure the step bias.
+        """
+        return self.coupling >= policy.uncoupled
 
-    @property
-    def bias_of_many(self) -> Floats:
-        """What is left of the bias of the steps once noise is told from it."""
-        many = min(np.sqrt(self.replicates / MOST_PILOTS), 1.0)
-        return np.where(self.is_noise, self.bias - (1 - many) * self.noise, self.bias)
+    def is_noise(self, policy: Policy) -> NDArray[np.bool_]:
+        """Return where the step bias is mostly noise, so that more replicates would lower it."""
+        return (self.step_noise > self.step_bias / 2) & ~self.is_uncoupled(policy)
 
-
-def pilot(
-    setting: Setting,
-    control: Control,
-    estimator: AbstractEstimator,
-    points: NDArray[np.int64],
-    rest: Floats | None = None,
-) -> Pilot:
-    """`rest` is that of an earlier pilot; with it only the increments that tell of the steps are run."""
-    count = max(setting.pilots, (setting.budget.replicates or 0) // PILOT_SHARE)
-    thin, _ = estimator.thinned()
-    told = slice(estimator.steps_tell)
-    if rest is not None and thin.counts is not None:
-        thin = thin.allot(np.where(np.arange(thin.counts.shape[-1]) < told.stop, thin.counts, 0))
-    kernel = setting.kernel(control, thin, points)
-    here, dim, levels = len(points), setting.x.shape[1], len(thin.names)
-    base, base_slope = np.zeros(here), np.zeros((here, dim))
-
-    def run(version: int) -> tuple[Floats, Floats, Floats, Floats]:
-        shapes = ((), (levels, dim), (levels,), (levels,))
-        values, slopes, increments, sizes = (np.zeros((count, here, *shape)) for shape in shapes)
-        point, replicate = np.tile(np.arange(here), count), np.repeat(np.arange(count), here)
-        for part, row in kernel.run(point, PILOT + replicate, np.full(len(point), version)):
-            at = replicate[part], point[part]
-            values[at], increments[at], sizes[at] = row.value, row.increments, row.sizes
-            if row.surrogate is not None:
-                base[point[part]], base_slope[point[part]] = row.surrogate
-            if setting.gradient:
-                slopes[at] = row.gradient_increments
-        return values, slopes, increments, sizes
-
-    spent = thin.spent(control.equation, np.full(here, count))
-    fine, fine_slopes, increments, sizes = run(ORDINARY)
-    fine_slope, seconds = fine_slopes.sum(2), kernel.seconds_per_row * here
-    coarse, coarse_slopes = increments, fine_slopes
-    if estimator.discretises(control.equation):
-        _, coarse_slopes, coarse, _ = run(HALF_THE_STEPS)
-        spent += spent[told]
-    setting.spent.extend(spent)
-    start = base
-    if control.model is not setting.surrogate:
-        here_t, here_x = setting.t[points], setting.x[points]
-        start = 0.0 if control.model is None else surrogate_at(control.model, here_t, here_x)[0]
-    # Halving the steps multiplies the bias by 2^order: what it changes is 2^order - 1 of it.
-    share, tiny = 2 ** estimator.order(control.equation) - 1, np.finfo(np.float32).tiny
-    # The other increments have as much of it for their size.
-    more = (
-        np.sum(sizes, (0, 2)) / np.maximum(np.sum(sizes[..., told], (0, 2)), tiny)
-        if rest is None
-        else rest
-    )
-    with np.errstate(invalid="ignore"):  # a NaN is an outcome here, reported in the status
-        size = lambda a: np.abs(a.mean(0)) / share
-        noise = lambda a: a.std(0, ddof=1) / np.sqrt(count) / share
-        halves = [np.sum(a[..., told], 2) for a in (increments, coarse)]
-        change = halves[0] - halves[1]
-        slope_change = np.sum((fine_slopes - coarse_slopes)[:, :, told], 2)
-        return Pilot(
-            value=base + fine.mean(0),
-            defect=base + fine.mean(0) - start,
-            slope=base_slope + fine_slope.mean(0),
-            increments=increments.mean(0),
-            variance=increments.var(0, ddof=1),
-            sizes=sizes.mean(0),
-            bias=more * (size(change) + noise(change)),
-            noise=more * noise(change),
-            apart=np.var(change, 0) / np.maximum(np.var(halves[0], 0) + np.var(halves[1], 0), tiny),
-            gradient_bias=more[:, None] * (size(slope_change) + noise(slope_change)),
-            rest=more,
-            seconds=seconds,
-            replicates=count,
-        )
+    def step_bias_of_large_pilot(self, policy: Policy) -> Floats:
+        """Predict the step bias that the largest pilot would measure."""
+        noise_left = min(np.sqrt(self.replicates / policy.largest_pilot), 1.0)
+        reduced = self.step_bias - (1 - noise_left) * self.step_noise
+        return np.where(self.is_noise(policy), reduced, self.step_bias)
 
 
-def steps(
-    setting: Setting,
-    control: Control,
-    estimator: AbstractEstimator,
-    points: NDArray[np.int64],
-    first: Pilot | None = None,
-) -> list[Share]:
-    """Fine and coarse paths, coupled, tell the bias at each number of steps; "auto" goes on until it is below half a standard error.
+def pilot_samples(start: Start, estimator: AbstractTunable, tuning: Tuning) -> Any:
+    """Return the samples of a pilot: the fewest, and no more than the tuning has."""
+    fewest = estimator.pilot_tuning(start.equation, tuning.gradient).samples
+    if fewest is None or tuning.samples is None:
+        return fewest
+    return np.minimum(fewest, tuning.samples).astype(np.int32)
 
-    `first` is a pilot that was run already, with the fewest steps.
+
+def expected_stderr(
+    measurement: Measurement,
+    rule: StoppingRule,
+    start: Start,
+    estimator: AbstractTunable,
+    tuning: Tuning,
+) -> Floats:
+    """Predict the standard error at the end of a run with this tuning."""
+    variance = measurement.variance
+    samples = pilot_samples(start, estimator, tuning)
+    if tuning.samples is not None:
+        variance = variance * (samples / np.maximum(tuning.samples, 1))
+    deviation = np.sqrt(np.sum(variance, 1))
+    return rule.expected_stderr(measurement.value, deviation, measurement.seconds)
+
+
+def measure(
+    task: Task,
+    start: Start,
+    estimator: AbstractTunable,
+    tuning: Tuning,
+    replicates: int,
+    size_ratio: Floats | None = None,
+) -> Measurement:
+    """Run a pilot at all points of the task.
+
+    **Arguments:**
+
+    - `tuning`: gradient method and steps of the pilot; an upper bound on its samples.
+    - `replicates`: the least number of replicates. It grows with the number that the user asked
+      for.
+    - `size_ratio`: `Measurement.size_ratio` of an earlier pilot. If given, only the increments that
+      measure the step bias are run, and this ratio scales their step bias up to all increments.
     """
-    if not estimator.discretises(control.equation):
-        return [
-            Share(
-                control,
-                estimator,
-                points,
-                np.zeros(len(points)),
-                np.zeros((len(points), setting.x.shape[1])),
-            )
-        ]
-    asked = estimator.steps
-    # How many steps, and replicates of the pilot: and the points there.
-    waiting = {
-        (estimator.fewest_steps if asked == "auto" else asked, setting.pilots): np.arange(
-            len(points)
-        )
-    }
-    shares, rest, run = [], None, first
-    while waiting:
-        count, pilots = min(waiting)
-        rows = waiting.pop((count, pilots))
-        settled = estimator.settle(steps=count).at(rows)
-        if run is None:
-            told = None if rest is None else rest[rows]
-            run = pilot(replace(setting, pilots=pilots), control, settled, points[rows], told)
-        rest = run.rest if rest is None else rest
-        stderr = run.expected_stderr(setting.budget, settled)
-        times = times_more_steps(run.bias, stderr, settled.order(control.equation))
-        times = np.where(
-            run.is_apart & (run.size > stderr / 2), np.maximum(times, STEPS_FACTOR), times
-        )
-        larger = run.is_noise & (run.replicates < MOST_PILOTS)
-        enough = (times == 1) | (count >= MOST_STEPS) & ~larger | (asked != "auto")
-        enough |= time.monotonic() > setting.deadline
-        bias, gradient_bias = run.bias[enough], run.gradient_bias[enough]
-        shares.append(Share(control, settled.at(enough), points[rows[enough]], bias, gradient_bias))
-        # Go where it should be small enough, and look again.
-        for row, more, again in zip(rows[~enough], times[~enough], larger[~enough], strict=True):
-            to = (
-                (count, MORE_PILOTS * run.replicates)
-                if again
-                else (min(count * int(more), MOST_STEPS), pilots)
-            )
-            waiting[to] = np.append(waiting.get(to, np.zeros(0, np.int64)), row)
-        run = None
-    return [share for share in shares if len(share.points)]
+    points, rule, equation = task.points, task.rule, start.equation
+    count = max(replicates, (rule.replicates or 0) // task.policy.replicates_per_pilot)
+    order, measuring = estimator.step_order(equation)
+    samples = pilot_samples(start, estimator, tuning)
+    if size_ratio is not None and samples is not None:
+        samples = np.where(np.arange(samples.shape[-1]) < measuring, samples, 0)
+    tuning = tuning.with_samples(samples)
+    sums = _PilotSums(task, len(estimator.increments), measuring, count)
+    sums.run(task, start, estimator, tuning, is_discretised=order > 0)
+    per_replicate = np.full(len(points), count)
+    cost = total_evaluations(estimator, equation, tuning, per_replicate)
+    task.pilot_costs.extend(cost)
+    if order > 0:
+        task.pilot_costs.extend(cost[:measuring])
+    return sums.measurement(task, start, 2**order - 1, size_ratio)
 
 
-def times_more_steps(bias: Floats, stderr: Floats, order: int) -> NDArray[np.int64]:
-    """How many times more bring this bias of the steps below half of that standard error."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        excess = bias / (0.5 * stderr)
-        leaps = np.ceil(np.log(excess) / np.log(STEPS_FACTOR) / order)
-    # A NaN will not mend by more steps.
-    return np.where(
-        excess > 1, STEPS_FACTOR ** np.clip(np.nan_to_num(leaps), 1, MOST_LEAPS).astype(np.int64), 1
-    )
+class _PilotSums:
+    """The replicates of one pilot. Of gradients only sums are kept."""
+
+    def __init__(self, task: Task, increments: int, measuring: int, count: int):
+        points, dim = task.points.x.shape
+        self.count, self.measuring = count, measuring
+        self.value = np.zeros((count, points))
+        self.fine, self.coarse, self.size = (
+            np.zeros((count, points, increments)) for _ in range(3)
+        )
+        self.surrogate, self.surrogate_slope = np.zeros(points), np.zeros((points, dim))
+        self.slope = np.zeros((points, dim))  # sum over replicates
+        self.slope_change = Moments((points, dim))
+        self.slope_change_sum = np.zeros((points, dim))
+        self.seconds = 0.0  # of one replicate at all points
+
+    def run(
+        self,
+        task: Task,
+        start: Start,
+        estimator: AbstractTunable,
+        tuning: Tuning,
+        is_discretised: bool,
+    ) -> None:
+        """Run all replicates; each main replicate is followed by its variant with coarse steps."""
+        points = len(task.points)
+        variants = [Variant.MAIN, Variant.COARSE_STEPS] if is_discretised else [Variant.MAIN]
+        point = np.tile(np.arange(points), self.count * len(variants))
+        replicate = np.repeat(np.arange(self.count), points * len(variants))
+        variant = np.tile(np.repeat(np.array(variants, np.int64), points), self.count)
+        numbers = RowNumbers(point, FIRST_PILOT + replicate, variant)
+        program = task.program(start, estimator, tuning)
+        fine_slope = np.zeros_like(self.slope)  # of the present replicate, measuring increments
+        compile_seconds, began = 0.0, time.perf_counter()
+        for part in run_rows(task.executor, program, task.points, tuning, numbers):
+            compile_seconds += part.compile_seconds
+            found = jax.tree.map(lambda a: a.astype(np.float64), part.replicates)
+            # One replicate of one variant after the other: a coarse row needs its main row.
+            block = np.arange(part.rows.start, part.rows.stop) // points
+            for k in np.unique(block):
+                chosen = block == k
+                each = np.arange(part.rows.start, part.rows.stop)[chosen]
+                kind = variants[k % len(variants)]
+                self._add(kind, point[each], replicate[each], found.at(chosen), fine_slope, task)
+        elapsed = time.perf_counter() - began - compile_seconds
+        self.seconds = elapsed / (self.count * len(variants))
+        if not is_discretised:
+            self.coarse = self.fine
+
+    def _add(
+        self,
+        variant: Variant,
+        point: NDArray[np.int64],
+        replicate: NDArray[np.int64],
+        found: Any,
+        fine_slope: Floats,
+        task: Task,
+    ) -> None:
+        """Add rows of one variant; `fine_slope` carries gradients from main to coarse rows."""
+        if variant == Variant.COARSE_STEPS:
+            self.coarse[replicate, point] = found.increments
+        else:
+            self.value[replicate, point] = found.value
+            self.fine[replicate, point] = found.increments
+            self.size[replicate, point] = found.sizes
+            if found.surrogate is not None:
+                self.surrogate[point], self.surrogate_slope[point] = found.surrogate
+        if not task.gradient:
+            return
+        groups = Groups(point)
+        measured = np.sum(found.gradient_increments[:, : self.measuring], 1)
+        if variant == Variant.COARSE_STEPS:
+            change = fine_slope[point] - measured
+            with np.errstate(invalid="ignore", over="ignore"):
+                self.slope_change.add(groups, change)
+                groups.add(self.slope_change_sum, change)
+        else:
+            fine_slope[point] = measured
+            groups.add(self.slope, np.sum(found.gradient_increments, 1))
+
+    def measurement(
+        self, task: Task, start: Start, doubling_change: int, size_ratio: Floats | None
+    ) -> Measurement:
+        """Return the measurement.
+
+        Doubling the steps removes `doubling_change` = 2^order - 1 times the bias that remains.
+        """
+        count, tiny = self.count, np.finfo(np.float32).tiny
+        start_value: Any = self.surrogate
+        if start.model is not task.surrogate:
+            start_value = 0.0
+            if start.model is not None:
+                t, x = task.points.t, task.points.x
+                start_value = value_and_gradient(task.executor, start.model, t, x)[0]
+        divisor = max(doubling_change, 1)
+        measured = slice(self.measuring)
+        # The other increments are taken to have as much step bias for their size.
+        of_measuring = np.sum(self.size[..., measured], (0, 2))
+        own_ratio = np.sum(self.size, (0, 2)) / np.maximum(of_measuring, tiny)
+        ratio = own_ratio if size_ratio is None else size_ratio
+        # A NaN is an outcome here. The status reports it.
+        with np.errstate(invalid="ignore"):
+            value = self.surrogate + self.value.mean(0)
+            fine, coarse = (np.sum(a[..., measured], 2) for a in (self.fine, self.coarse))
+            change = fine - coarse
+            noise = change.std(0, ddof=1) / np.sqrt(count) / divisor
+            slope_noise = np.nan_to_num(np.sqrt(self.slope_change.variance / count)) / divisor
+            slope_bias = np.abs(self.slope_change_sum / count) / divisor + slope_noise
+            variances = np.var(fine, 0) + np.var(coarse, 0)
+            return Measurement(
+                value=value,
+                defect=value - start_value,
+                slope=self.surrogate_slope + self.slope / count,
+                mean=self.fine.mean(0),
+                variance=self.fine.var(0, ddof=1),
+                size=self.size.mean(0),
+                step_bias=ratio * (np.abs(change.mean(0)) / divisor + noise),
+                step_noise=ratio * noise,
+                coupling=np.var(change, 0) / np.maximum(variances, tiny),
+                gradient_step_bias=ratio[:, None] * slope_bias,
+                size_ratio=ratio,
+                seconds=self.seconds,
+                replicates=count,
+            )

@@ -1,4 +1,4 @@
-"""What a simulation is planned for, what it may start from, and who serves which points."""
+"""What a plan is made for (`Task`), its possible starts (`Start`), its result (`Assignment`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -7,93 +7,103 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._equations.problem import AbstractEquation
-from ..estimators import AbstractEstimator, Evaluations
-from ..execution import Kernel
-from ..execution.moments import Floats
-from ..execution.stopping import Budget
-from ..surrogates.wrapping import AbstractSurrogate
-
-# Replicates of a pilot, at least.
-PILOT_REPLICATES = 4
+from .._equations.base import AbstractEquation
+from .._equations.surrogate import AbstractSurrogate
+from .._support.types import Floats
+from ..estimators import AbstractEstimator, Evaluations, Tuning
+from ..execution.accumulator import Accumulator, KnownBias
+from ..execution.executor import AbstractExecutor
+from ..execution.points import Points
+from ..execution.program import Program
+from ..execution.stopping import StoppingRule
+from .policy import DEFAULT_POLICY, Policy
 
 
 @dataclass(frozen=True)
-class Control:
-    """What a simulation starts from: a model of the solution, or nothing, and the law of its defect."""
+class Start:
+    """What a run corrects: a model of the solution, and the equation of its defect."""
 
-    name: str
+    name: str  # "the surrogate", "smoothed g", "zero" or "tangent"
     equation: AbstractEquation
-    model: AbstractSurrogate | None
-    doubt: float = 1.0  # how many times larger the bias of the levels may be than they tell
+    model: AbstractSurrogate | None  # None is zero
+    bias_factor: float = 1.0  # how many times larger the level bias may be than its estimate
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is planned for. After the deadline, on `time.monotonic`, nothing more is tried."""
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The points of a call and everything that a plan depends on."""
 
-    problem: AbstractEquation
+    equation: AbstractEquation
     surrogate: AbstractSurrogate | None
-    t: NDArray[Any]
-    x: NDArray[Any]
-    seed: int
+    points: Points
     gradient: bool
-    budget: Budget
-    deadline: float
-    pilots: int = PILOT_REPLICATES  # at least
-    spent: list[Evaluations] = field(
-        default_factory=list
-    )  # by all pilots, of whatever was taken in the end
+    rule: StoppingRule
+    executor: AbstractExecutor
+    deadline: float = np.inf  # on `time.monotonic`; no further pilot begins after it
+    policy: Policy = DEFAULT_POLICY
+    # Every pilot appends its cost, also that of candidates that are not taken.
+    pilot_costs: list[Evaluations] = field(default_factory=list)
 
-    def at(self, points: NDArray[np.int64]) -> "Setting":
-        """Of these points alone."""
-        return replace(self, t=self.t[points], x=self.x[points])
+    def __len__(self) -> int:
+        return len(self.points)
 
-    def kernel(
-        self,
-        control: Control,
-        estimator: AbstractEstimator,
-        points: NDArray[np.int64],
-        **options: Any,
-    ) -> Kernel:
-        return Kernel(
-            control.equation,
+    @property
+    def everywhere(self) -> NDArray[np.int64]:
+        """The indices of all points of this task."""
+        return np.arange(len(self))
+
+    def at(self, rows: NDArray[np.int64]) -> "Task":
+        """Return the same task for a subset of its points."""
+        return replace(self, points=self.points.at(rows))
+
+    def rows_of(self, points: Points) -> NDArray[np.int64]:
+        """Return the indices, in this task, of points that belong to it."""
+        return np.searchsorted(self.points.index, points.index)
+
+    def program(self, start: Start, estimator: AbstractEstimator, tuning: Tuning) -> Program:
+        """Return the program of an estimator for a start."""
+        return Program(
+            start.equation,
             estimator,
-            self.t[points],
-            self.x[points],
-            seed=self.seed,
-            gradient=self.gradient,
+            tuning,
             surrogate=self.surrogate,
-            control=control.model,
-            **options,
+            start=start.model,
+            gradient=self.gradient,
         )
 
 
-@dataclass(frozen=True)
-class Share:
-    """The points that one settled estimator serves, and the estimated size of their discretisation bias."""
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Points, with the start, estimator and tuning that serve them."""
 
-    control: Control
+    points: Points
+    start: Start
     estimator: AbstractEstimator
-    points: NDArray[np.int64]
-    bias: Floats
-    gradient_bias: Floats
+    tuning: Tuning
+    step_bias: Floats  # (points,)
+    gradient_step_bias: Floats  # (points, d)
     reason: str = "asked for"
-    work: Floats | float = (
-        np.inf
-    )  # of each point to the error bar that is aimed at, in operations, if that is known
-    left_out: Floats | float = 0.0  # at most what the increments add that are not taken
+    work: Floats | float = np.inf  # predicted work of each point; infinite if unknown
+    omitted: Floats | float = 0.0  # bound on the increments that the tuning omits
 
-    def at(self, rows: NDArray[np.bool_]) -> "Share":
-        """Of these of its points alone."""
-        each = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
-        return replace(self, estimator=self.estimator.at(rows), **each)
+    def at(self, rows: NDArray[Any]) -> "Assignment":
+        """Return the assignment of a subset of its points."""
+        arrays = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
+        return replace(self, points=self.points.at(rows), tuning=self.tuning.at(rows), **arrays)
 
-    def methods(self) -> Iterator[tuple[NDArray[np.int64], AbstractEstimator]]:
-        """Points with as many samples of each increment, and the estimator with those."""
-        counts = self.estimator.counts
-        if counts is None or counts.ndim == 1:
-            yield self.points, self.estimator
+    def by_samples(self) -> Iterator[tuple[NDArray[np.int64], Tuning]]:
+        """Yield points with equal samples: their indices in the user's arrays, and their tuning."""
+        samples = self.tuning.samples
+        if samples is None or samples.ndim == 1:
+            yield self.points.index, self.tuning
             return
-        for each in np.unique(counts, axis=0):
-            yield self.points[(counts == each).all(1)], self.estimator.allot(each)
+        for each in np.unique(samples, axis=0):
+            yield self.points.index[(samples == each).all(1)], self.tuning.with_samples(each)
+
+    def accumulator(self, task: Task) -> Accumulator:
+        """Return an empty accumulator for the replicates of this assignment."""
+        known = KnownBias(
+            self.step_bias, self.gradient_step_bias, self.omitted, self.start.bias_factor
+        )
+        program = task.program(self.start, self.estimator, self.tuning)
+        return Accumulator(task.executor, program, self.points, self.tuning, known)

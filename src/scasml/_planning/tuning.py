@@ -1,243 +1,242 @@
-"""What an estimator leaves to "auto" at each point: how z is estimated, in how many steps a path is taken, how many samples of each increment.
+"""Settling an estimator: choosing its gradient method, steps and samples at each point.
 
-Each choice looks at one point alone. Points with the same choices share one compiled kernel.
+An estimator leaves a choice open by the value "auto". `plan` makes the open choices of the user's
+estimator with pilots. Points with equal choices share a program.
 """
 
-from collections.abc import Callable
+import time
 from dataclasses import replace
-from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array
 from numpy.typing import NDArray
 
-from .._equations.problem import AbstractEquation
-from .._equations.smoothness import (
-    JUMPS,
-    KINKS,
-    REMAINS,
-    Probe,
-    SlopeProbe,
-    classify,
-    may_have_kinks,
-    nonlinearity_may_be_rough,
-    terminal_may_be_rough,
-)
-from .._support.errors import ArgumentError, listing
-from .._support.precision import cast, use_dtype
+from .._equations.base import AbstractEquation
+from .._equations.smoothness import may_have_kinks
 from .._support.tracing import cached_by_structure
-from ..estimators import AbstractEstimator
-from ..execution import at_points, point_keys
-from ..execution.moments import Floats
-from ..execution.steepness import steepness_at
-from ..paths import Stepped
-from ..paths.coefficients import CONDITION
-from .allocation import COUNTED_ON, Allocation, allocate
-from .pilots import pilot, steps
-from .task import Control, Setting, Share
-
-# Of the paths that only look where paths go.
-PROBE_STEPS = 16
-PROBES = 64
-# What an increment adds is known from a pilot to so many standard errors.
-SURE = 6.0
+from .._support.types import Floats
+from ..estimators import AbstractEstimator, AbstractTunable, Tuning
+from ..execution.steepness import steepness_at, terminal_slope
+from . import checks
+from .allocation import Allocation, allocate
+from .pilots import Measurement, expected_stderr, measure
+from .policy import Policy
+from .probes import gradient_methods
+from .task import Assignment, Start, Task
 
 
-def plan(setting: Setting, control: Control, estimator: AbstractEstimator) -> list[Share]:
-    """Settle the estimator at every point."""
-    check(setting, control, estimator)
-    shares = []
-    for name, points in gradients(setting, control, estimator).items():
-        settled = estimator.settle(gradient=name)
-        if settled.is_allotted:
-            shares += steps(setting, control, settled, points)
+def plan(task: Task, start: Start, estimator: AbstractEstimator) -> list[Assignment]:
+    """Settle the estimator at every point of the task."""
+    if not isinstance(estimator, AbstractTunable):
+        tuning = estimator.default_tuning(start.equation, task.gradient)
+        checks.refuse(task, is_discretised=tuning.steps > 0)
+        return [_assignment(task, start, estimator, tuning)]
+    checks.refuse(task, is_discretised=estimator.step_order(start.equation)[0] > 0)
+    assignments = []
+    for name, rows in gradient_methods(task, start, estimator).items():
+        some = task.at(rows)
+        if estimator.measures_samples:
+            assignments += Trial(some, start, estimator, name).assignments(some.everywhere)
         else:
-            shares += Trial(setting, control, settled, points).shares(points)
-    return shares
+            samples = estimator.default_tuning(start.equation, task.gradient).samples
+            tuning = estimator.pilot_tuning(start.equation, name).with_samples(samples)
+            replicates = task.policy.pilot_replicates
+            assignments += settle_steps(some, start, estimator, tuning, replicates)
+    return assignments
+
+
+def _assignment(
+    task: Task, start: Start, estimator: AbstractEstimator, tuning: Tuning
+) -> Assignment:
+    """Return the assignment of all points, without step bias."""
+    shape = task.points.x.shape
+    return Assignment(task.points, start, estimator, tuning, np.zeros(len(task)), np.zeros(shape))
+
+
+def settle_steps(
+    task: Task,
+    start: Start,
+    estimator: AbstractTunable,
+    tuning: Tuning,
+    replicates: int,
+    first: Measurement | None = None,
+    is_open: bool = True,
+) -> list[Assignment]:
+    """Settle the steps of a path at every point, and return the assignments.
+
+    Fine and coarse paths on the same noise measure the step bias. Where they are uncoupled, the
+    steps are too long to measure anything, and more steps follow. Where their difference is mostly
+    noise, a larger pilot follows. A step bias above half the expected standard error takes more
+    steps.
+
+    **Arguments:**
+
+    - `tuning`: gradient method, samples, and the steps of the first pilot.
+    - `replicates`: replicates of a first pilot.
+    - `first`: a pilot that was run already, with the steps of `tuning`.
+    - `is_open`: if False, the steps of `tuning` are kept and only their bias is measured.
+    """
+    order, _ = estimator.step_order(start.equation)
+    if order == 0:
+        return [_assignment(task, start, estimator, tuning)]
+    policy, is_open = task.policy, is_open and estimator.steps == "auto"
+    # Points by the steps and the replicates of their next pilot.
+    waiting = {(tuning.steps, replicates): task.everywhere}
+    assignments, size_ratio, found = [], None, first
+    while waiting:
+        steps, replicates = min(waiting)
+        rows = waiting.pop((steps, replicates))
+        some, settled = task.at(rows), tuning.with_steps(steps).at(rows)
+        if found is None:
+            ratio = None if size_ratio is None else size_ratio[rows]
+            found = measure(some, start, estimator, settled, replicates, ratio)
+        size_ratio = found.size_ratio if size_ratio is None else size_ratio
+        stderr = expected_stderr(found, task.rule, start, estimator, settled)
+        factor = step_factor(found.step_bias, stderr, order, policy)
+        uncoupled = found.is_uncoupled(policy) & (found.total_size > stderr / 2)
+        factor = np.where(uncoupled, np.maximum(factor, policy.step_growth), factor)
+        larger_pilot = found.is_noise(policy) & (found.replicates < policy.largest_pilot)
+        done = (factor == 1) | (steps >= policy.most_steps) & ~larger_pilot | (not is_open)
+        done |= time.monotonic() > task.deadline
+        if done.any():
+            assignments.append(
+                Assignment(
+                    some.points.at(done),
+                    start,
+                    estimator,
+                    settled.at(done),
+                    found.step_bias[done],
+                    found.gradient_step_bias[done],
+                )
+            )
+        for row, more, larger in zip(rows[~done], factor[~done], larger_pilot[~done], strict=True):
+            key = (min(steps * int(more), policy.most_steps), replicates)
+            if larger:
+                key = (steps, policy.pilot_growth * found.replicates)
+            waiting[key] = np.append(waiting.get(key, np.zeros(0, np.int64)), row)
+        found = None
+    return assignments
+
+
+def step_factor(bias: Floats, stderr: Floats, order: int, policy: Policy) -> NDArray[np.int64]:
+    """Return the factor of the steps that brings a step bias below half the standard error."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = bias / (0.5 * stderr)
+        jumps = np.ceil(np.log(excess) / np.log(policy.step_growth) / order)
+    # More steps do not help where the bias is NaN.
+    jumps = np.clip(np.nan_to_num(jumps), 1, policy.largest_step_jump).astype(np.int64)
+    return np.where(excess > 1, policy.step_growth**jumps, 1)
 
 
 class Trial:
-    """A pilot of an estimator at these points, with its fewest steps, and how many samples of each increment are to be taken."""
+    """A pilot of an estimator with one gradient method, and the allocation that follows from it.
+
+    Attributes are arrays over the points of the task.
+    """
+
+    measurement: Measurement
+    allocation: Allocation
+    level_bias: Floats
+    too_steep: NDArray[np.bool_]  # where `level_bias` cannot be trusted
 
     def __init__(
         self,
-        setting: Setting,
-        control: Control,
-        estimator: AbstractEstimator,
-        points: NDArray[np.int64],
+        task: Task,
+        start: Start,
+        estimator: AbstractTunable,
+        gradient: str,
+        replicates: int | None = None,
+        steps: int | None = None,
     ):
-        equation, adds = control.equation, None
-        self.setting, self.control, self.estimator, self.points = (
-            setting,
-            control,
-            estimator,
-            points,
+        equation, policy = start.equation, task.policy
+        self.task, self.start, self.estimator = task, start, estimator
+        self.replicates = replicates or policy.pilot_replicates
+        self.has_fixed_steps = steps is not None
+        tuning = estimator.pilot_tuning(equation, gradient)
+        self.tuning = tuning if steps is None else tuning.with_steps(steps)
+        self.measurement = found = measure(task, start, estimator, self.tuning, self.replicates)
+        self.too_steep = self._too_steep()
+        # A small pilot knows its variances to a factor of three. Too small a guess costs more than
+        # too large a one. So the posterior mean under Jeffreys' prior is used.
+        inflation = (found.replicates - 1) / (found.replicates - 3)
+        variance = inflation * found.variance * self.tuning.samples
+        self.work = _work(estimator, equation, self.tuning.with_samples(None), task.gradient)
+        rate = policy.net_rate_for_prediction if estimator.sampling == "rqmc" else 1.0
+        bounds, value = estimator.sample_bounds(), found.value
+        contribution = self._measure_levels()
+        self.allocation = allocate(
+            task.rule,
+            bounds,
+            self.work,
+            value,
+            variance,
+            contribution,
+            rate,
+            smallest_error=float(np.finfo(task.points.x.dtype).eps),
+            policy=policy,
         )
-        undecided = estimator.steps == "auto" and estimator.discretises(equation)
-        self.thin = thin = estimator.settle(
-            steps=estimator.fewest_steps if undecided else None
-        ).thinned()[0]
-        self.run = run = pilot(setting, control, thin, points)
-        # At what was started from, as in a tally; at the estimate where that is nothing.
-        at = np.zeros(len(points)), np.zeros((len(points), equation.dim))
-        if control.model is None and setting.surrogate is None:
-            at = run.value, run.slope
-        self.is_lost = thin.is_lost(
-            *steepness_at(equation, setting.t[points], setting.x[points], *at)
-        )
+
+    def _too_steep(self) -> NDArray[np.bool_]:
+        """Return where F is too steep for the level bias to be trusted."""
+        task, found, points = self.task, self.measurement, self.task.points
+        equation = self.start.equation
+        # At the start the solution of the equation of its defect is zero.
+        u, slope = np.zeros(len(task)), np.zeros(points.x.shape)
+        if self.start.model is None:
+            u = found.value
+            if task.gradient:
+                slope = found.slope
+            elif equation.uses_z:
+                slope = terminal_slope(task.executor, equation, points)
+        steep = steepness_at(task.executor, equation, points.t, points.x, u, slope)
+        return self.estimator.exceeds_max_steepness(*steep)
+
+    def _measure_levels(self) -> Floats | None:
+        """Set the level bias, and return a bound on each increment if the last may be omitted."""
+        found, equation = self.measurement, self.start.equation
         with np.errstate(invalid="ignore"):
-            noise = np.sqrt(run.variance / run.replicates)
-            # Of the levels; so few replicates may see too little of the last.
+            noise = np.sqrt(found.variance / found.replicates)
+            # A small pilot may see too little of the last increment.
             last = np.arange(noise.shape[1]) == noise.shape[1] - 1
-            self.bias = control.doubt * thin.bias(
-                equation, np.abs(run.increments) + noise * last, run.sizes
-            )
-            # The slope of an increment is not weighed against anything, so with gradients every one is taken; and behind a kink
-            # there may be more than so few samples see.
-            if not setting.gradient and not may_have_kinks(equation):
-                adds = np.abs(run.increments) + SURE * noise + self.bias[:, None]
-                adds[self.is_lost] = np.nan
-        # The posterior mean of a variance that so few replicates tell, under Jeffreys' prior: too small a guess costs more than too large a one.
-        unsure = (run.replicates - 1) / (run.replicates - 3)
-        self.work, variance = (
-            _work(thin, equation, setting.gradient),
-            unsure * run.variance * thin.counts,
-        )
-        rate = COUNTED_ON if thin.sampling == "rqmc" else 1.0
-        self.allocation: Allocation = allocate(
-            setting.budget, thin.bounds, self.work, run.value, variance, adds, rate
-        )
+            mean = np.abs(found.mean) + noise * last
+            level_bias = self.estimator.level_bias(equation, mean, found.size)
+            self.level_bias = self.start.bias_factor * level_bias
+            # No bound exists for the gradient of an increment, nor for an increment behind a kink.
+            if self.task.gradient or may_have_kinks(equation):
+                return None
+            bound = np.abs(found.mean) + self.task.policy.sure * noise + self.level_bias[:, None]
+            bound[self.too_steep] = np.nan
+            return bound
 
-    def shares(self, points: NDArray[np.int64]) -> list[Share]:
-        """Of those of these points that were tried."""
-        allocation, at = self.allocation, np.flatnonzero(np.isin(self.points, points))
-        if not len(at):
+    def assignments(self, rows: NDArray[np.int64]) -> list[Assignment]:
+        """Return the assignments of some points of the task, with their steps settled."""
+        if not len(rows):
             return []
-        left_out, work = np.zeros(len(self.setting.t)), np.zeros(len(self.setting.t))
-        left_out[self.points] = allocation.left_out
-        work[self.points] = np.where(self.bias <= allocation.stderr, allocation.work, np.inf)
-        settled = self.estimator.allot(allocation.counts[at])
-        shares = steps(self.setting, self.control, settled, self.points[at], self.run.at(at))
-        return [self._told(share, left_out[share.points], work[share.points]) for share in shares]
+        allocation, task = self.allocation, self.task
+        work = np.where(self.level_bias <= allocation.stderr, allocation.work, np.inf)
+        tuning = self.tuning.with_samples(allocation.samples[rows])
+        found = settle_steps(
+            task.at(rows),
+            self.start,
+            self.estimator,
+            tuning,
+            self.replicates,
+            self.measurement.at(rows),
+            is_open=not self.has_fixed_steps,
+        )
+        return [self._with_work(each, work, allocation.omitted) for each in found]
 
-    def _told(self, share: Share, left_out: Floats, work: Floats) -> Share:
-        """With what is left out, and the work, of paths of as many steps as they came to."""
-        more = np.sum(
-            _work(share.estimator, self.control.equation, self.setting.gradient)
-        ) / np.sum(self.work)
-        return replace(share, left_out=left_out, work=more * work)
+    def _with_work(self, assignment: Assignment, work: Floats, omitted: Floats) -> Assignment:
+        """Return the assignment with its predicted work and the bound on omitted increments."""
+        rows = self.task.rows_of(assignment.points)
+        tuning = assignment.tuning.with_samples(None)
+        settled = _work(self.estimator, self.start.equation, tuning, self.task.gradient)
+        factor = np.sum(settled) / np.sum(self.work)
+        return replace(assignment, omitted=omitted[rows], work=factor * work[rows])
 
 
 @cached_by_structure
-def _work(estimator: AbstractEstimator, equation: AbstractEquation, gradient: bool) -> Floats:
-    return estimator.work(equation, gradient)
-
-
-def check(setting: Setting, control: Control, estimator: AbstractEstimator) -> None:
-    """Refuse states that no path can start from, and coefficients that no path survives."""
-    _check_states(setting.problem, setting.t, setting.x)
-    if estimator.discretises(control.equation) and setting.problem.dynamics.exact is None:
-        _check_paths(setting.problem, setting.t, setting.x)
-
-
-def _check_states(problem: AbstractEquation, t: NDArray[Any], x: NDArray[Any]) -> None:
-    """Refuse states at which the coefficients are not finite, or sigma is singular."""
-    if problem.dynamics.constant_diffusion is not None and problem.dynamics.exact is not None:
-        return  # they were checked when they were built
-    drift, diffusion = (a.astype(np.float64) for a in at_points(_Coefficients(problem), t, x))
-    for argument, array in (("drift", drift), ("diffusion", diffusion)):
-        bad = np.flatnonzero(~np.isfinite(array.reshape(len(t), -1)).all(axis=1))
-        if len(bad):
-            raise ArgumentError(
-                f"x is outside the domain of {argument}(t, x), which is not finite at point {listing(bad)}: "
-                "pass states where it is defined (a variance below 0 is not), or mend it."
-            )
-    if diffusion.ndim == 3:
-        # Rows may be of very different sizes, as prices are: only their directions matter.
-        size = np.linalg.norm(diffusion, axis=2, keepdims=True)
-        singular_values = np.linalg.svd(diffusion / np.where(size > 0, size, 1.0), compute_uv=False)
-        singular = singular_values[:, -1] < CONDITION * singular_values[:, 0]
-        singular |= (size == 0).any(axis=(1, 2))
-    else:
-        singular = (diffusion.reshape(len(t), -1) == 0).any(axis=1)
-    bad = np.flatnonzero(singular)
-    if len(bad):
-        raise ArgumentError(
-            f"x must be a state where diffusion(t, x) is invertible, got a singular one at point {listing(bad)}: "
-            "z = sigma^T grad u determines the gradient only then; move the point, or give every direction some noise."
-        )
-
-
-class _Coefficients(eqx.Module):
-    equation: AbstractEquation
-
-    def __call__(self, t: Array, x: Array) -> tuple[Array, Array]:
-        return self.equation.drift(t, x), self.equation.diffusion(t, x)
-
-
-def _check_paths(problem: AbstractEquation, t: NDArray[Any], x: NDArray[Any]) -> None:
-    """Refuse coefficients that send paths out of their own domain."""
-    ends = at_points(_Ends(problem), t, x, point_keys(0, t, x))
-    bad = np.flatnonzero(~np.isfinite(ends).all(axis=(1, 2)))
-    if len(bad):
-        raise ArgumentError(
-            f"drift or diffusion became NaN or infinite along simulated paths from point {listing(bad)}: "
-            "define them wherever a path can step, as sqrt(max(v, 0)) for a variance v that may fall below 0."
-        )
-
-
-class _Ends(eqx.Module):
-    equation: AbstractEquation
-
-    def __call__(self, s: Array, x: Array, key: Array) -> Array:
-        paths = Stepped(dynamics=self.equation.dynamics, scheme="euler", steps=PROBE_STEPS)
-        keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), PROBES)
-        return jax.vmap(lambda key: paths.jump(key, s, x, self.equation.horizon - s, False).x)(keys)
-
-
-def gradients(
-    setting: Setting, control: Control, estimator: AbstractEstimator
-) -> dict[str, NDArray[np.int64]]:
-    """How z is estimated, and the points at which it is so."""
-    names = _gradients(setting, control, estimator)
-    return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names)}
-
-
-def _gradients(setting: Setting, control: Control, estimator: AbstractEstimator) -> NDArray[Any]:
-    """The first of path derivatives, path derivatives of g and the residual alone, and weights that is right at each point."""
-    problem, t, gradient = setting.problem, setting.t, setting.gradient
-    if estimator.gradient != "auto":
-        return np.full(len(t), estimator.gradient, object)
-    order = estimator.derivatives(problem, gradient)
-    # With a surrogate F stands in the residual, and is differentiated as often as g; without one, once less.
-    kinks = (
-        order >= (3 if control.model is None else 2)
-        and problem.uses_z
-        and nonlinearity_may_be_rough(problem)
-    )
-    names = np.full(len(t), "mixed" if kinks else "pathwise", object)
-    if order > 0 and terminal_may_be_rough(problem):
-        rough = classify(*_probe(Probe, problem, setting))
-        names[rough == JUMPS] = "centred"
-        names[(rough == KINKS) & (order > 1)] = "mixed"
-    return names
-
-
-def slopes_jump(setting: Setting, control: Control) -> NDArray[np.bool_]:
-    """Where the slopes of F in u and z jump between states of paths: there they cannot be differentiated along one."""
-    if not nonlinearity_may_be_rough(setting.problem):
-        return np.zeros(len(setting.t), bool)
-    return _probe(SlopeProbe, control.equation, setting) > REMAINS
-
-
-def _probe(kind: Callable[..., Any], equation: AbstractEquation, setting: Setting) -> Any:
-    """In float64, at every point."""
-    double = np.dtype(np.float64)
-    with use_dtype(double):
-        law64, ts, xs = cast((equation, setting.t, setting.x), double)
-        paths = law64.dynamics.exact or Stepped(
-            dynamics=law64.dynamics, scheme="euler", steps=PROBE_STEPS
-        )
-        return at_points(kind(law64, paths), ts, xs, point_keys(setting.seed, setting.t, setting.x))
+def _work(
+    estimator: AbstractEstimator, equation: AbstractEquation, tuning: Tuning, gradient: bool
+) -> Floats:
+    """Return the work of one sample of each increment, counted once per structure."""
+    return estimator.work(equation, tuning, gradient)

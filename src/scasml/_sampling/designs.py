@@ -1,15 +1,19 @@
-"""Sampling: the uniform number of a time and the normal numbers of a path, for each of the samples of one mean.
+"""Designs: the random numbers of all samples of one mean.
 
-    mc          all of them independent
-    antithetic  samples in pairs, each the other's mirror image, and the times of the pairs stratified
-    rqmc        a scrambled net: Sobol's points under a random linear map and a random shift of their digits (Matousek), the first axis
-                for the time, the next for the path, which a Householder reflection turns so that it moves along a heading
+`design` takes keys and returns a function from the index of a sample to its `Draw`: one uniform
+number for its time, and the normal numbers of its path. There are three kinds:
 
-Every sample has the right law by itself, so a mean is unbiased under each of them. Samples of one design are not independent of one
-another; those of two are.
+    mc          all samples are independent.
+    antithetic  samples come in pairs with equal times and opposite normal numbers. The times of
+                the pairs are stratified.
+    rqmc        the samples are a scrambled Sobol net. Its first axis is the time. The other axes
+                are principal components of the path, the first of which moves along a heading.
+
+A mean is unbiased under each design: the path of every sample has the right distribution, and so
+has its time, or the times of all strata together. Samples of one design depend on each other,
+except under mc. Samples of two designs are independent.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -17,26 +21,36 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.random import threefry_2x32
 from jaxtyping import Array, PRNGKeyArray
-from numpy.typing import NDArray
 
 from .._support.errors import ArgumentError
 from .normals import normal, normal_of
+from .sobol import (
+    NET_AXES,
+    NET_BITS,
+    direction_numbers,
+    net_point,
+    principal_components,
+    reflect,
+    scramble,
+)
 
 Sampling = Literal["mc", "antithetic", "rqmc"]
 SAMPLINGS = ("mc", "antithetic", "rqmc")
-# The keys of the path and of the time of a sample, by its number.
+# A function from the index of a sample to the keys of its path and of its time.
 Streams = Callable[[Array], tuple[PRNGKeyArray, PRNGKeyArray]]
-# Axes of a net, what is beyond them being drawn as by mc; and digits that number its points, which would come again beyond them.
-AXES, BITS = 4096, 16
-# Blocks of random bits made in one go: of more XLA makes a task for every core, and to wait for one another takes those longer than the bits do.
-PIECE = 1024
 
 
 class Draw(NamedTuple):
-    uniform: Array  # in (0, 1]
-    noise: Array  # (steps, d)
+    """The random numbers of one sample.
+
+    Attributes:
+        uniform: a number in (0, 1], from which a time is drawn.
+        noise: standard normal numbers of shape (steps, d), from which a path is drawn.
+    """
+
+    uniform: Array
+    noise: Array
 
 
 def design(
@@ -47,11 +61,20 @@ def design(
     like: Array,
     heading: Array | None,
 ) -> Callable[[Array], Draw]:
-    """The k-th of `samples`, each of which draws `shape` (steps, d) normal numbers of the type of `like`."""
+    """Return a function from the index of a sample to its `Draw`.
+
+    Arguments:
+        sampling: "mc", "antithetic" or "rqmc".
+        streams: a function from the index of a sample to the keys of its path and of its time.
+        samples: the number of samples. It may be traced, with the same draws.
+        shape: (steps, d), the shape of the normal numbers of one sample.
+        like: an array with the dtype of the draws.
+        heading: a vector (d,) along which the first component of an rqmc path moves, or None.
+    """
     if sampling == "mc":
         return lambda k: _independent(streams, shape, like.dtype, k)
     if sampling == "antithetic":
-        return lambda k: _mirrored(streams, samples // 2, shape, like.dtype, k)
+        return lambda k: _antithetic(streams, samples // 2, shape, like.dtype, k)
     return _net(streams, samples, shape, like.dtype, heading)
 
 
@@ -63,7 +86,10 @@ def in_halves(
     like: Array,
     heading: Array | None,
 ) -> Callable[[Array], Draw]:
-    """The same in two independent designs, of the even and of the odd samples."""
+    """As `design`, but the even and the odd samples form two independent designs.
+
+    The samples of `mc` are independent anyway, so for `mc` this is `design` itself.
+    """
     if sampling == "mc":
         return design(sampling, streams, samples, shape, like, heading)
     first, second = (
@@ -78,16 +104,18 @@ def in_halves(
 
 
 def _independent(streams: Streams, shape: tuple[int, int], dtype: np.dtype, k: Array) -> Draw:
+    """Return sample k of independent samples."""
     key_path, key_time = streams(k)
     return Draw(1 - jax.random.uniform(key_time, (), dtype), normal(key_path, shape, dtype))
 
 
-def _mirrored(
+def _antithetic(
     streams: Streams, pairs: int | Array, shape: tuple[int, int], dtype: np.dtype, k: Array
 ) -> Draw:
-    drawn = _independent(streams, shape, dtype, k - k % 2)
-    stratum = ((k // 2).astype(dtype) + drawn.uniform) / jnp.asarray(pairs, dtype)
-    return Draw(stratum, jnp.where(k % 2 == 1, -drawn.noise, drawn.noise))
+    """Return sample k of antithetic samples, where samples 2 i and 2 i + 1 are pair i."""
+    base = _independent(streams, shape, dtype, k - k % 2)
+    stratified = ((k // 2).astype(dtype) + base.uniform) / jnp.asarray(pairs, dtype)
+    return Draw(stratified, jnp.where(k % 2 == 1, -base.noise, base.noise))
 
 
 def _net(
@@ -97,113 +125,53 @@ def _net(
     dtype: np.dtype,
     heading: Array | None,
 ) -> Callable[[Array], Draw]:
+    """Return the design of a scrambled net; see `design`.
+
+    Normal numbers beyond the axes of the net are independent, as under mc.
+    """
     numbers = math.prod(shape)
-    axes = min(1 + numbers, AXES)
-    bits = max(samples.bit_length() - 1, 1) if isinstance(samples, int) else BITS
+    axes = min(1 + numbers, NET_AXES)
+    bits = max(samples.bit_length() - 1, 1) if isinstance(samples, int) else NET_BITS
     key_rest, key_net = streams(jnp.asarray(0))
-    directions, shift = _scrambled(_directions(axes)[:bits], key_net)
+    directions, shift = scramble(direction_numbers(axes)[:bits], key_net)
 
     def draw(k: Array) -> Draw:
-        point = _point(directions, shift, k)
+        point = net_point(directions, shift, k)
         noise = normal_of(point[1:], dtype)
         if numbers >= axes:
             rest = normal(jax.random.fold_in(key_rest, k), (numbers + 1 - axes,), dtype)
             noise = jnp.concatenate([noise, rest])
-        noise = jnp.asarray(_principal(shape[0]), dtype) @ noise.reshape(shape)
+        noise = jnp.asarray(principal_components(shape[0]), dtype) @ noise.reshape(shape)
         uniform = (point[0].astype(dtype) + 1) * jnp.asarray(2.0**-32, dtype)
-        return Draw(uniform, noise if heading is None else _reflect(noise, heading))
+        return Draw(uniform, noise if heading is None else reflect(noise, heading))
 
     return draw
 
 
 def check_samples(argument: str, sampling: str, samples: int, levels: int = 1) -> None:
-    """Refuse a number of samples that cannot be divided into two designs, or whose power is more than a net has points."""
+    """Raise `ArgumentError` if the number of samples does not suit the design.
+
+    Each of the two designs of `in_halves` must be complete, and a net must have enough points.
+
+    Arguments:
+        argument: the name of the argument, for the message.
+        sampling: "mc", "antithetic" or "rqmc".
+        samples: the number of samples.
+        levels: the largest design has samples**levels samples.
+    """
     if sampling == "antithetic" and samples % 4:
         raise ArgumentError(
-            f"{argument} must be a multiple of 4 for antithetic sampling, got {samples}: take {4 * -(-samples // 4)}."
+            f"{argument} must be a multiple of 4 for antithetic sampling, got {samples}: "
+            f"take {4 * -(-samples // 4)}."
         )
     if sampling == "rqmc" and (samples < 4 or samples & (samples - 1)):
         nearest = max(4, 2 ** (samples - 1).bit_length())
         raise ArgumentError(
             f"{argument} must be 4, 8, 16, ... for rqmc, got {samples}: take {nearest}."
         )
-    if sampling == "rqmc" and levels * math.log2(samples) > BITS:
+    if sampling == "rqmc" and levels * math.log2(samples) > NET_BITS:
         got = samples if levels == 1 else f"{samples}**{levels}"
         raise ArgumentError(
-            f"{argument} must make at most 2^{BITS} for rqmc, got {got}: take more replicates instead."
+            f"{argument} must make at most 2^{NET_BITS} for rqmc, got {got}: "
+            "take more replicates instead."
         )
-
-
-@functools.cache
-def _directions(axes: int) -> NDArray[np.uint32]:
-    """Sobol's direction numbers, (BITS, axes)."""
-    from scipy.stats import qmc
-
-    net, at, numbers = (
-        qmc.Sobol(axes, scramble=False, bits=32),
-        0,
-        np.zeros((BITS, axes), np.uint32),
-    )
-    for k in range(BITS):
-        # The order is that of the Gray code, in which 2^k has the digits k and k - 1.
-        net.fast_forward(2**k - at)
-        point, at = net.random(1)[0], 2**k + 1
-        numbers[k] = np.round(point * 2.0**32).astype(np.uint32) ^ (
-            numbers[k - 1] if k else np.uint32(0)
-        )
-    return numbers
-
-
-def _scrambled(directions: NDArray[np.uint32], key: PRNGKeyArray) -> tuple[Array, Array]:
-    """The direction numbers under a random lower triangular map of digits with a unit diagonal, and a shift, for each axis.
-
-    A direction number has no digit below the last of those that number the points, so of the map only as many columns are drawn.
-    """
-    bits, axes = directions.shape
-    shift, *columns = _words(key, 1 + bits, axes)
-    # Behind a barrier: all their digits, as constants, would be as many times larger.
-    numbers, mapped = (
-        jax.lax.optimization_barrier(jnp.asarray(directions)),
-        jnp.zeros((bits, axes), jnp.uint32),
-    )
-    for k, column in enumerate(columns):
-        own = np.uint32(1 << (31 - k))
-        mapped ^= ((numbers >> (31 - k)) & 1) * ((column & (own - 1)) | own)[None]
-    return mapped, shift
-
-
-def _words(key: PRNGKeyArray, rows: int, axes: int) -> Array:
-    """Rows of words of 32 random bits, each row the same whatever their number."""
-    blocks, data = -(-rows // 2) * axes, jax.random.key_data(key)
-    numbers = [
-        np.arange(start, min(start + PIECE, blocks), dtype=np.uint32)
-        for start in range(0, blocks, PIECE)
-    ]
-    pairs = [threefry_2x32(data, jnp.stack([n, n | np.uint32(1 << 31)])) for n in numbers]
-    return jnp.concatenate(pairs, 1).reshape(2, -1, axes).swapaxes(0, 1).reshape(-1, axes)[:rows]
-
-
-def _point(directions: Array, shift: Array, j: Array) -> Array:
-    """The j-th point of a scrambled net, as 32 digits on each axis."""
-    for k in range(len(directions)):
-        shift = jnp.where((j >> k) & 1, shift ^ directions[k], shift)
-    return shift
-
-
-@functools.cache
-def _principal(steps: int) -> NDArray[np.float64]:
-    """The increments of a walk of equal steps from its principal components: an orthogonal matrix, the first column first in importance."""
-    walk = np.tril(np.ones((steps, steps)))
-    _, _, components = np.linalg.svd(walk)
-    return components.T
-
-
-def _reflect(noise: Array, heading: Array) -> Array:
-    """Turned so that the first axis lies along the heading."""
-    heading = jax.lax.stop_gradient(heading)
-    size = jnp.sqrt(heading @ heading)
-    first = jnp.where(heading[0] < 0, -1.0, 1.0).astype(heading.dtype)
-    normal_vector = (heading / jnp.maximum(size, jnp.finfo(heading.dtype).tiny)).at[0].add(first)
-    return noise - 2 * jnp.outer(noise @ normal_vector, normal_vector) / (
-        normal_vector @ normal_vector
-    )

@@ -1,9 +1,10 @@
-"""Normal numbers, in float32 at half the price of `jax.random.normal`, and from the bits of any uniform number.
+"""Standard normal numbers, from a key or from uniform random bits.
 
-JAX keeps one of the two words that a block of Threefry makes, so that arrays can be laid out over
-devices. A path is never laid out, so both words are used here. The inverse of the error function is
-that of M. Giles, "Approximating the erfinv function" (2010), with the tail computed from the bits and
-not from 1 - x: the largest of the numbers is 6.3, not 5.4.
+`normal` takes a key and returns independent numbers, `normal_of` takes 32-bit words and returns
+the normal number of each. In float64 both call JAX. In float32 `normal` uses both words of each
+Threefry block, where JAX uses one so that arrays can be sharded. The inverse error function is that
+of M. Giles, "Approximating the erfinv function" (2010). Its argument in the tail is computed from
+the bits and not from 1 - x, which would cut off the largest numbers.
 """
 
 import math
@@ -14,7 +15,8 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, PRNGKeyArray
 
-# Of erfinv(x)/x in w = -log(1 - x^2): centrally in w - 2.5, in the tail in sqrt(w) - 3.
+# Coefficients of erfinv(x)/x with w = -log(1 - x^2), highest power first: a polynomial in w - 2.5
+# for w < 5, and a polynomial in sqrt(w) - 3 beyond.
 _CENTRE = (
     2.81022636e-08,
     3.43273939e-07,
@@ -36,7 +38,7 @@ _TAIL += (0.00943887047, 1.00167406, 2.83297682)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Independent standard normal numbers."""
+    """Return independent standard normal numbers of the given shape and dtype."""
     if dtype != np.float32:
         return jax.random.normal(key, shape, dtype)
     size = math.prod(shape)
@@ -46,7 +48,7 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 
 
 def normal_of(bits: Array, dtype: np.dtype) -> Array:
-    """The normal number below which the share bits/2^32 of them lies."""
+    """Return the standard normal quantile of (bits + 1/2)/2^32, for 32-bit words."""
     if dtype != np.float32:
         return jax.scipy.special.ndtri((bits.astype(dtype) + 0.5) * 2.0**-32)
     below = bits < np.uint32(2**31)
@@ -54,17 +56,21 @@ def normal_of(bits: Array, dtype: np.dtype) -> Array:
 
 
 def _from_tail(negative: Array, tail: Array) -> Array:
-    """From a sign and 31 bits of the smaller tail, t in (0, 1/2)."""
+    """Return the normal number with the given sign and the tail probability t = (tail + 1/2)/2^32.
+
+    `tail` has 31 bits, so t is in (0, 1/2).
+    """
     t = (tail.astype(jnp.float32) + 0.5) * np.float32(2.0**-32)
     w = -jnp.log(4 * t * (1 - t))
     factor = jnp.where(
         w < 5, _polynomial(_CENTRE, w - 2.5), _polynomial(_TAIL, jnp.sqrt(jnp.maximum(w, 0.0)) - 3)
     )
-    size_of = np.float32(math.sqrt(2.0)) * (1 - 2 * t) * factor
-    return jnp.where(negative, -size_of, size_of)
+    magnitude = np.float32(math.sqrt(2.0)) * (1 - 2 * t) * factor
+    return jnp.where(negative, -magnitude, magnitude)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Evaluate a polynomial by Horner's rule, with the coefficient of the highest power first."""
     value = jnp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         value = c + value * x

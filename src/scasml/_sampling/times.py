@@ -1,8 +1,8 @@
-"""Time laws: how the integral over [s, T] is sampled.
+"""Time laws: how an integral over [s, T] is sampled.
 
-Each draw is a duration R - s and a weight w, with int_s^T f = E[sum over nodes of w f(R)]. The
-duration is what is drawn: formed as a difference of times it would round to 0 in float32 once in
-a few thousand draws, and a gradient weight would be infinite.
+A time law takes a uniform number and returns a duration R - s and a weight w, such that
+int_s^T f(r) dr = E[sum over nodes of w f(R)]. It draws the duration and not the time R, because
+the difference of two times can round to 0 in float32. A gradient weight would then be infinite.
 """
 
 import abc
@@ -14,37 +14,49 @@ from jaxtyping import Array
 
 
 class AbstractTimeLaw(eqx.Module):
+    """Draws times in [s, T]. `nodes` is the number of times per sample."""
+
     nodes: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
-        """(R - s, w) of one node of one sample, from a uniform number in (0, 1]."""
+        """Return the duration R - s and the weight w of one node of one sample.
+
+        Arguments:
+            uniform: a uniform number in (0, 1].
+            node: the index of the node.
+            s: the beginning of the interval.
+            horizon: T, the end of the interval.
+        """
 
 
 class FullHistory(AbstractTimeLaw):
-    """R = s + (T - s) r with r of density (1 - a) r^-a on (0, 1), and w = (T - s) / density.
+    """One random time: R = s + (T - s) r, with r of density (1 - a) r^-a on (0, 1).
 
-    Unbiased. With gradient weights, which grow as (R - s)^-1/2, the variance is finite for a > 0
-    only; with path derivatives a = 0 is right.
+    The weight is w = (T - s) / density, so the integral is unbiased. `exponent` is a. Gradient
+    weights grow as (R - s)^-1/2, so with them the variance is finite only for a > 0. With path
+    derivatives a = 0 is right.
     """
 
     exponent: float = eqx.field(static=True)
     nodes: int = eqx.field(static=True, default=1)
 
     def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
-        r = jnp.maximum(
-            uniform ** (1 / (1 - self.exponent)), 1e-30
-        )  # an exponent near 1 underflows
+        # The power underflows if the exponent is near 1.
+        r = jnp.maximum(uniform ** (1 / (1 - self.exponent)), 1e-30)
         return (horizon - s) * r, (horizon - s) * r**self.exponent / (1 - self.exponent)
 
 
 class GaussLegendre(AbstractTimeLaw):
-    """The nodes and weights of Gauss-Legendre on [s, T]: no noise from time, an error that falls exponentially for a smooth integrand."""
+    """The nodes and weights of Gauss-Legendre quadrature on [s, T].
+
+    The times are not random. For a smooth integrand the error falls exponentially in `nodes`.
+    """
 
     nodes: int = eqx.field(static=True)
 
     def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         abscissae, weights = np.polynomial.legendre.leggauss(self.nodes)
         half = (horizon - s) / 2
-        c = jnp.asarray(abscissae, s.dtype)[node]
-        return half * (1 + c), half * jnp.asarray(weights, s.dtype)[node]
+        abscissa = jnp.asarray(abscissae, s.dtype)[node]
+        return half * (1 + abscissa), half * jnp.asarray(weights, s.dtype)[node]

@@ -1,4 +1,7 @@
-"""The errors a user can meet. Each message is one sentence: the argument, the value received, the remedy."""
+"""The exceptions of the library, and checks of arguments that raise them.
+
+Each message is one sentence that names the argument, the value received and the remedy.
+"""
 
 import math
 import numbers
@@ -8,46 +11,51 @@ from typing import Any
 
 
 class ScasmlError(Exception):
-    """Anything scasml refuses."""
+    """The base class of all exceptions that scasml raises on purpose."""
 
 
 class ArgumentError(ScasmlError, ValueError):
-    """An argument of the right kind with a value that cannot be used."""
+    """An argument has the right type, but its value cannot be used."""
 
 
 class ArgumentTypeError(ScasmlError, TypeError):
-    """An argument of the wrong kind."""
+    """An argument has the wrong type."""
 
 
 class FileError(ScasmlError, ValueError):
-    """A file that cannot be read or written as asked."""
+    """A file cannot be read or written as requested."""
 
 
 class ToleranceError(ScasmlError):
-    """A tolerance was missed, with `throw=True`. The answer is not lost: it is here as `answer`."""
+    """A tolerance was missed in a call with `throw=True`. The answer is the attribute `answer`."""
 
     def __init__(self, answer: Any):
         missed = [int(i) for i in answer.missed]
         statuses = ", ".join(sorted({str(s) for s in answer.statuses[missed]}))
         super().__init__(
-            f"the tolerance ({answer.budget}) was missed at point {listing(missed)} ({statuses}): see error.answer.diagnose(), "
-            "and give more seconds or replicates, or a wider tolerance."
+            f"the tolerance ({answer.rule}) was missed at point {listing(missed)} ({statuses}): "
+            "see error.answer.diagnose(), and give more seconds or replicates, "
+            "or a wider tolerance."
         )
         self.answer = answer
 
 
 class MissingExtraError(ScasmlError, ImportError):
-    """An optional dependency that is not installed."""
+    """An optional dependency is not installed."""
 
 
 def missing_extra(package: str, extra: str, what: str) -> MissingExtraError:
+    """Return the error for `what`, which needs `package` from the optional group `extra`."""
     return MissingExtraError(
         f"{what} needs {package}, which is not installed: pip install 'scasml[{extra}]'."
     )
 
 
 def first_line(error: BaseException, limit: int = 120) -> str:
-    """What another library said first, short enough to quote inside one sentence."""
+    """Return the type of an error and the first sentence of its message, for quoting.
+
+    The message is cut to at most `limit` characters.
+    """
     text = " ".join(str(error).strip().split("\n")[0].split())
     text = re.split(r"[.!?] (?=[A-Z])", text)[0].rstrip(" .:")
     text = text if len(text) <= limit else text[: limit - 3] + "..."
@@ -55,23 +63,26 @@ def first_line(error: BaseException, limit: int = 120) -> str:
 
 
 def brief(value: Any, limit: int = 60) -> str:
-    """`repr` on one line and cut short, for quoting what was received."""
+    """Return `repr(value)` on one line, cut to `limit` characters, for quoting a received value."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # the user's own __repr__, or an int too long to print
+    except Exception:  # a __repr__ of the user raised, or an int is too long to print
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def listing(indices: Any, limit: int = 5) -> str:
-    """`0, 4, 7 and 12 more`, for naming points by their index."""
+    """Return a text such as `0, 4, 7 and 12 more`, which names points by their indices."""
     shown = ", ".join(str(int(i)) for i in indices[:limit])
     rest = len(indices) - limit
     return shown if rest <= 0 else f"{shown} and {rest} more"
 
 
 def whole(argument: str, value: Any, at_least: int, remedy: str) -> int:
-    """A whole number, or the refusal of what is not one."""
+    """Return `value` as an int.
+
+    Raises ArgumentTypeError if it is not an integer, and ArgumentError if it is below `at_least`.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ArgumentTypeError(f"{argument} must be a whole number, got {brief(value)}: {remedy}.")
     if value < at_least:
@@ -80,6 +91,10 @@ def whole(argument: str, value: Any, at_least: int, remedy: str) -> int:
 
 
 def number(argument: str, value: Any, remedy: str) -> float:
+    """Return `value` as a float.
+
+    Raises ArgumentTypeError if it is not a real number, and ArgumentError if it is not finite.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ArgumentTypeError(f"{argument} must be a number, got {brief(value)}: {remedy}.")
     if not math.isfinite(value):
@@ -88,18 +103,24 @@ def number(argument: str, value: Any, remedy: str) -> float:
 
 
 def positive(argument: str, value: Any, remedy: str, or_zero: bool = False) -> float:
+    """Return `value` as a positive float; with `or_zero`, zero is allowed too.
+
+    Raises ArgumentTypeError if it is not a real number, and ArgumentError if it is out of range.
+    """
     checked = number(argument, value, remedy)
     if checked < 0 or (checked == 0 and not or_zero):
         raise ArgumentError(
-            f"{argument} must be {'at least 0' if or_zero else 'positive'}, got {brief(value)}: {remedy}."
+            f"{argument} must be {'at least 0' if or_zero else 'positive'}, "
+            f"got {brief(value)}: {remedy}."
         )
     return checked
 
 
 def one_of(argument: str, value: Any, allowed: Sequence[str]) -> Any:
-    """One of a few words."""
+    """Return `value` if it is one of the allowed words, and raise ArgumentError if it is not."""
     if not (isinstance(value, str) and value in allowed):
         raise ArgumentError(
-            f"{argument} must be one of {', '.join(allowed)}, got {brief(value)}: pick one of these."
+            f"{argument} must be one of {', '.join(allowed)}, "
+            f"got {brief(value)}: pick one of these."
         )
     return value

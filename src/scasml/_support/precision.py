@@ -1,4 +1,8 @@
-"""float32 by default, float64 on request, whatever the process-wide setting of JAX."""
+"""The floating-point dtype of a run, whatever the process-wide setting of JAX.
+
+A dtype as the user passes it comes in. Out go the parsed dtype, a context in which JAX computes in
+that dtype, and trees of arrays that are cast to it.
+"""
 
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -13,30 +17,39 @@ T = TypeVar("T")
 
 
 def parse_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype that the user means: float32, float64, or JAX's default float for None.
+
+    Raises ArgumentError for anything else.
+    """
+    if dtype is None:
+        return np.dtype(jnp.result_type(float))
     refusal = ArgumentError(
-        f'dtype must be "float32" or "float64", got {dtype!r}: pick one of the two.'
+        f'dtype must be None, "float32" or "float64", got {dtype!r}: pick one of these.'
     )
     try:
         parsed = np.dtype(dtype)
     except TypeError:
         raise refusal from None
-    if dtype is None or parsed not in (np.dtype(np.float32), np.dtype(np.float64)):
+    if parsed not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise refusal
     return parsed
 
 
 def use_dtype(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
-    """A context in which JAX computes in `dtype`. It belongs to one thread: enter it again in each."""
+    """Return a context in which JAX computes in `dtype`.
+
+    The context holds for one thread only. Each thread must enter its own.
+    """
     return jax.enable_x64(dtype == np.float64)
 
 
 def cast(tree: T, dtype: np.dtype[Any]) -> T:
-    """The same tree with every floating-point array in `dtype`."""
+    """Return the tree with every floating-point array converted to `dtype`."""
 
-    def one(leaf: Any) -> Any:
+    def cast_leaf(leaf: Any) -> Any:
         is_float = isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(
             leaf.dtype, jnp.floating
         )
         return np.asarray(leaf).astype(dtype) if is_float else leaf
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(cast_leaf, tree)

@@ -1,4 +1,8 @@
-"""Checks of the user's functions run once per structure, as traces under jit do: the same model is not called again."""
+"""Tools for traced functions: abstract inputs, cache keys, comparison, prevention of fusion.
+
+The checks of the user's functions are cached by structure, as `jax.jit` caches its programs, so
+that a model of the same structure is not traced again.
+"""
 
 import functools
 from collections import OrderedDict
@@ -12,26 +16,45 @@ import numpy as np
 from jax.core import Tracer
 
 T = TypeVar("T")
-REMEMBERED = 512
+# Results that one cached function keeps. The oldest is discarded first.
+CACHE_SIZE = 512
+
+
+def abstract_point(dim: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Return the shapes and dtypes of t, (), and x, (dim,), in JAX's default float dtype."""
+    dtype = jnp.result_type(float)
+    return jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct((dim,), dtype)
+
+
+def structure_key(tree: Any) -> Hashable:
+    """Return what `jax.jit` would key a program on.
+
+    The key consists of the tree structure, the default float dtype, the leaves that are not arrays,
+    and the shapes and dtypes of the arrays. Hashing the key raises a TypeError if a leaf is
+    unhashable.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    return (
+        structure,
+        jnp.result_type(float),
+        *((a.shape, a.dtype) if eqx.is_array(a) else (type(a), a) for a in leaves),
+    )
 
 
 def cached_by_structure(function: Callable[..., T]) -> Callable[..., T]:
-    """Remember the result by what jit would key on: the tree, its static leaves, and shapes and dtypes of its arrays."""
+    """Cache the results of a function by the `structure_key` of its positional arguments.
+
+    The function is called without the cache if an argument is unhashable.
+    """
     results: OrderedDict[Hashable, T] = OrderedDict()
 
     @functools.wraps(function)
-    def remembered(*args: Any) -> T:
-        leaves, tree = jax.tree.flatten(args)
-        is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)
-        key = (
-            tree,
-            jnp.result_type(float),
-            *((a.shape, a.dtype) if is_array(a) else (type(a), a) for a in leaves),
-        )
+    def cached(*args: Any) -> T:
+        key = structure_key(args)
         try:
             if key not in results:
                 results[key] = function(*args)
-                if len(results) > REMEMBERED:
+                if len(results) > CACHE_SIZE:
                     results.popitem(last=False)
         except TypeError as error:
             if "unhashable" not in str(error):
@@ -39,27 +62,34 @@ def cached_by_structure(function: Callable[..., T]) -> Callable[..., T]:
             return function(*args)
         return results[key]
 
-    return remembered
+    return cached
 
 
-def apart(yes: Any, function: Callable[..., T]) -> Callable[..., T]:
-    """The same function in a conditional that holds, which the compiler does not know.
+def prevent_fusion(function: Callable[..., T], true: Any) -> Callable[..., T]:
+    """Run `function` in a `lax.cond` that XLA cannot fold.
 
-    XLA else fuses what is cheap into everything that uses it, and counts random numbers as cheap: they are made again for every use. It drops the barriers of
-    `jax.lax.optimization_barrier` before it comes to that, and `yes` must not be batched, or there is no conditional.
+    XLA fuses cheap operations into every operation that uses their result, and it counts random
+    numbers as cheap. Without the conditional, it draws the numbers once per use. (XLA removes the
+    barriers of `jax.lax.optimization_barrier` before it fuses, so they do not help.)
+
+    `true` is a boolean whose value is True but which the compiler does not know. It must not be
+    batched: `vmap` turns a conditional with a batched predicate into a select.
     """
 
-    def either(*args: Any) -> T:
-        nothing = lambda *args: jax.tree.map(
+    def conditional(*args: Any) -> T:
+        zeros = lambda *args: jax.tree.map(
             lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(function, *args)
         )
-        return jax.lax.cond(yes, function, nothing, *args)
+        return jax.lax.cond(true, function, zeros, *args)
 
-    return either
+    return conditional
 
 
 def same_function(one: Any, other: Any) -> bool:
-    """Whether two functions are one, or modules of one structure with equal numbers; not where those are traced, and cannot be told."""
+    """Whether two functions are the same object, or modules of equal structure and equal arrays.
+
+    Traced arrays have no known values, so modules with different traced arrays count as different.
+    """
     leaves, trees = zip(*(jax.tree.flatten(each) for each in (one, other)), strict=True)
     if trees[0] != trees[1]:
         return False
@@ -67,14 +97,15 @@ def same_function(one: Any, other: Any) -> bool:
 
 
 def _is_equal(a: Any, b: Any) -> bool:
+    """Whether two leaves have the same shape and equal entries; False if one of them is traced."""
     if isinstance(a, Tracer) or isinstance(b, Tracer):
         return False
-    same = np.asarray(a == b) if np.shape(a) == np.shape(b) else np.zeros((), bool)
-    return bool(same.all())
+    equal = np.asarray(a == b) if np.shape(a) == np.shape(b) else np.zeros((), bool)
+    return bool(equal.all())
 
 
 class ByIdentity:
-    """A callable that cannot be hashed, made to compare by identity."""
+    """A wrapper of an unhashable callable that is hashed and compared by identity."""
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -90,7 +121,10 @@ class ByIdentity:
 
 
 def hashable(model: Any) -> Any:
-    """A callable that jit can key its cache on; an equinox module already is one, by its structure."""
+    """Return a callable that `jax.jit` can use as a cache key.
+
+    Equinox modules are returned as they are, because jit keys on their structure.
+    """
     if isinstance(model, eqx.Module):
         return model
     try:

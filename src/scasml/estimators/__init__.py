@@ -1,7 +1,29 @@
-"""Estimators: one replicate at one point."""
+"""Estimators: how one replicate at one point is computed.
 
-from .base import AbstractEstimator, Evaluations, Replicate
+An extender subclasses `AbstractEstimator`, implements its six members, and passes an instance to
+`scasml.correct(..., method=...)`. `AbstractTunable` adds what a pilot needs.
+"""
+
+from .base import (
+    AbstractEstimator,
+    AbstractTunable,
+    Evaluations,
+    Replicate,
+    Tuning,
+    Variant,
+    total_evaluations,
+)
 from .linearised import Linearised
 from .picard import Picard
 
-__all__ = ["AbstractEstimator", "Evaluations", "Linearised", "Picard", "Replicate"]
+__all__ = [
+    "AbstractEstimator",
+    "AbstractTunable",
+    "Evaluations",
+    "Linearised",
+    "Picard",
+    "Replicate",
+    "Tuning",
+    "Variant",
+    "total_evaluations",
+]

@@ -1,4 +1,8 @@
-"""The iterates U_n of multilevel Picard, as the formula of `picard` has them: terms, levels, and what stands inside F."""
+"""The iterates U_n of multilevel Picard iteration, as the formula in `picard` defines them.
+
+`Iterates.terms` returns the terminal term and the levels of U_n at one point, each as a `Term`.
+`Iterates.at` returns U_n itself, which enters F at the next level.
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,31 +13,43 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from .._equations.problem import AbstractEquation, Solution
+from .._equations.base import AbstractEquation, Solution
 from .._sampling.designs import Draw, design, in_halves
+from .._sampling.times import AbstractTimeLaw, FullHistory, GaussLegendre
+from ..paths import AbstractPathLaw
 from ..paths.coefficients import diffuse_transposed
-from . import _means as means
-from ._means import Plan, Sample, Term, mean, sum_of
-from .base import FIRST_HALF, NOISE, ORDINARY, jackknifed
+from . import _means
+from ._means import MeanPlan, Sample, Term, mean, sum_of
+from ._picard_costs import level_samples
+from .base import Variant, jackknifed
 
 if TYPE_CHECKING:
     from .picard import Picard
 
+MAIN, HALF_A, NOISE = int(Variant.MAIN), int(Variant.HALF_A), int(Variant.NOISE)
+
 
 class _Part(NamedTuple):
-    """One of so many equal parts of an iterate: of the samples of these of its levels, and of its terminal term."""
+    """One of `parts` equal parts of an iterate.
 
-    number: Array
-    of: int
-    levels: range
-    has_terminal: bool
+    Part k has the samples k, k + parts, k + 2 parts, ... of the terms that are included.
+    """
+
+    number: Array  # which part, 0 to parts - 1
+    parts: int
+    levels: range  # the levels that are included
+    has_terminal: bool  # whether the terminal term is included
 
 
 class Iterates(eqx.Module):
-    """Of one method, for one law."""
+    """The iterates of one estimator for one equation."""
 
-    method: "Picard"
+    estimator: "Picard"
     equation: AbstractEquation
+    paths: AbstractPathLaw
+    gradient: str = eqx.field(static=True)
+    samples: Any  # samples of the terms of the outermost iterate; None for M^n and M^(n-l)
+    inside: int | Array  # the variant of the iterate inside F of the last level
 
     def at(
         self,
@@ -42,20 +58,42 @@ class Iterates(eqx.Module):
         s: Array,
         x: Array,
         z: bool,
-        version: int | Array = ORDINARY,
+        variant: int | Array = MAIN,
         part: _Part | None = None,
     ) -> Solution:
-        """U_n(s, x), that version of it, or that part of it; its z is zero unless asked for."""
+        """Return U_n(s, x), a variant of it, or a part of it. z is zero unless requested."""
         if n == 0:
-            return _nothing(s, x)
-        return self.solution(s, x, sum_of(self.terms(n, key, s, x, z, version, part)))
+            return Solution.zero(s, x)
+        return self.solution(s, x, sum_of(self.terms(n, key, s, x, z, variant, part)))
 
     def solution(self, s: Array, x: Array, total: Term) -> Solution:
-        """(u, z) from the sum of terms, clipped if asked for."""
+        """Return (u, z) from the sum of the terms, clipped at the threshold if there is one."""
         z = total.z + diffuse_transposed(self.equation.diffusion(s, x), total.slope)
-        if (c := self.method.threshold) is None:
+        if (c := self.estimator.threshold) is None:
             return Solution(total.u, z)
         return Solution(jnp.clip(total.u, -c, c), jnp.clip(z, -c, c))
+
+    def levels(self, n: int) -> range:
+        """Return the levels of U_n that are not identically zero.
+
+        If F depends on t and x alone, all levels except level 0 are zero.
+        """
+        return range(1 if self.equation.is_linear else n)
+
+    def is_weighted(self, l: int | None) -> bool:
+        """Return whether z of level l uses weights; None stands for the terminal term."""
+        if self.gradient == "mixed":
+            return l is not None and l >= 1 and self.equation.uses_z
+        return self.gradient in ("weights", "centred")
+
+    def _time_law(self, weighted: bool) -> AbstractTimeLaw:
+        """Return the law of the random times, or the quadrature rule that replaces it."""
+        if self.estimator.nodes is not None:
+            return GaussLegendre(nodes=self.estimator.nodes)
+        exponent = self.estimator.time_exponent
+        if exponent is None:
+            exponent = 0.5 if weighted or self.gradient in ("weights", "centred") else 0.0
+        return FullHistory(exponent=exponent)
 
     def terms(
         self,
@@ -64,21 +102,22 @@ class Iterates(eqx.Module):
         s: Array,
         x: Array,
         z: bool,
-        version: int | Array = ORDINARY,
+        variant: int | Array = MAIN,
         part: _Part | None = None,
         outermost: bool = False,
     ) -> list[Term]:
-        """The terminal term of U_n, then its levels l = 0, ..., n - 1."""
-        method, equation = self.method, self.equation
-        paths, nodes = method.paths(equation), method.nodes or 1
-        heading = equation.heading(s, x) if method.sampling == "rqmc" else None
+        """Return the terminal term of U_n and its levels l = 0, ..., n - 1."""
+        estimator, equation, paths = self.estimator, self.equation, self.paths
+        nodes = estimator.nodes or 1
+        heading = equation.heading(s, x) if estimator.sampling == "rqmc" else None
         keys = lambda term, i, first: _streams(key, n, term, i, first)
 
-        def drawn(term: int, samples: Any) -> Callable[[Array], Draw]:
-            """What sample i of a term is drawn from. Inside F its halves must be independent."""
-            of = design if outermost else in_halves
+        def sampler(term: int, samples: Any) -> Callable[[Array], Draw]:
+            """Return the function from a sample index to the random numbers of that sample."""
+            # Inside F the even and the odd samples must be independent.
+            make = design if outermost else in_halves
             streams = lambda i: keys(term, i, 0)
-            return of(method.sampling, streams, samples, (paths.steps, len(x)), x, heading)
+            return make(estimator.sampling, streams, samples, (paths.steps, len(x)), x, heading)
 
         def terminal(draw: Callable[[Array], Draw], weighted: bool, i: Array, x: Array) -> Sample:
             jump = paths.move(draw(i).noise, s, x, equation.horizon - s, weighted)
@@ -89,48 +128,47 @@ class Iterates(eqx.Module):
         ) -> Sample:
             uniform, noise = draw(i)
             key_new, key_old = keys(l + 1, i, 2)
-            time_law = method.time_law(weighted)
+            time_law = self._time_law(weighted)
             duration, w = time_law.draw(uniform, i % time_law.nodes, s, equation.horizon)
             jump, r = paths.move(noise, s, x, duration, weighted), s + duration
             f, new = self._inside(n, l, key_new, key_old, r, jump.x, outermost)
             return Sample(f, w, jump.weight, new)
 
-        def taken(l: int | None, f: Any, plan: Plan) -> Term:
-            counted = (
-                None
-                if isinstance(version, int)
-                else functools.partial(_counted, version, samples=plan.samples)
-            )
+        def term_mean(l: int | None, f: Any, plan: MeanPlan) -> Term:
+            multiplicity = None
+            if not isinstance(variant, int):
+                multiplicity = functools.partial(_multiplicity, variant, samples=plan.samples)
             if part is not None:
-                whole_f, plan = f, plan._replace(samples=plan.samples // part.of)
-                number = lambda k, part=part: part.of * k + part.number
+                whole_f, plan = f, plan._replace(samples=plan.samples // part.parts)
+                number = lambda k, part=part: part.parts * k + part.number
                 f = lambda i, x: whole_f(number(i // plan.nodes) * plan.nodes + i % plan.nodes, x)
-            take = lambda: mean(f, x, plan, counted)
-            if not outermost or l == n - 1 or isinstance(method.inside, int):
+            take = lambda: mean(f, x, plan, multiplicity)
+            if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
-            return jax.lax.cond(method.inside == ORDINARY, take, lambda: Term.zero(x))
+            # Variants other than MAIN need only the last level.
+            return jax.lax.cond(self.inside == MAIN, take, lambda: Term.zero(x))
 
-        # The mean of the others is free of a sample's own path only where samples are independent; pairs and nets cancel a constant by themselves.
-        uncentred = method.gradient == "weights" or method.sampling != "mc"
-        numbers = (
-            method.numbers(n)
-            if method.counts is None or not outermost
-            else jnp.asarray(method.counts)
-        )
-        weighted, samples = z and method.weighs(equation, None), numbers[0]
+        # The mean of the other samples is independent of a sample's own path only if samples are
+        # independent. Pairs and nets cancel a constant by themselves.
+        uncentred = self.gradient == "weights" or estimator.sampling != "mc"
+        numbers = level_samples(estimator, n)
+        if outermost and self.samples is not None:
+            numbers = jnp.asarray(self.samples)
+        weighted, samples = z and self.is_weighted(None), numbers[0]
         centre = equation.terminal(x) if weighted else None
-        draw = drawn(0, samples)
+        draw = sampler(0, samples)
         f = lambda i, x: terminal(draw, weighted, i, x)
         terms = []
         if part is None or part.has_terminal:
-            terms = [taken(None, f, Plan(samples, 1, 1, z, weighted, centre, uncentred))]
-        for l in method.levels_of(equation, n) if part is None else part.levels:
-            weighted, samples = z and method.weighs(equation, l), numbers[l + 1]
-            draw = drawn(l + 1, samples)
+            plan = MeanPlan(samples, 1, 1, z, weighted, centre, uncentred)
+            terms = [term_mean(None, f, plan)]
+        for l in self.levels(n) if part is None else part.levels:
+            weighted, samples = z and self.is_weighted(l), numbers[l + 1]
+            draw = sampler(l + 1, samples)
             f = lambda i, x, l=l, draw=draw, weighted=weighted: level(l, draw, weighted, i, x)
-            terms.append(
-                taken(l, f, Plan(samples, nodes, _width(method, l), z, weighted, None, uncentred))
-            )
+            width = _inner_samples(estimator, l)
+            plan = MeanPlan(samples, nodes, width, z, weighted, None, uncentred)
+            terms.append(term_mean(l, f, plan))
         return terms + [Term.zero(x)] * (n + 1 - len(terms))
 
     def _inside(
@@ -143,43 +181,48 @@ class Iterates(eqx.Module):
         x: Array,
         outermost: bool,
     ) -> tuple[Array, Array | None]:
-        """F(U_l) - F(U_{l-1}) at (r, x); and, where it is of use, F(U_l) - F(0)."""
-        method, equation = self.method, self.equation
+        """Return F(U_l) - F(U_{l-1}) at (r, x) and, where it is needed, F(U_l) - F(0)."""
+        estimator, equation = self.estimator, self.equation
         if l == 0:
             return equation.source(r, x, key_new), None
-        if method.pairs:
-            if l > 1 and method.sampling == "mc":
+        if estimator.pairs:
+            if l > 1 and estimator.sampling == "mc":
                 return self._coupled(l, key_new, r, x)
-            new = self._of_pairs(l, key_new, r, x)
-            return new - self._of_pairs(l - 1, key_old, r, x), new
-        inside = method.inside if outermost and l == n - 1 else ORDINARY
+            new = self._jackknifed_iterate(l, key_new, r, x)
+            return new - self._jackknifed_iterate(l - 1, key_old, r, x), new
+        inside = self.inside if outermost and l == n - 1 else MAIN
         new = self.at(l, key_new, r, x, equation.uses_z, inside)
         old = self.at(l - 1, key_old, r, x, equation.uses_z)
-        nothing = _nothing(r, x)
+        zero = Solution.zero(r, x)
         if not isinstance(inside, int):
-            old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, nothing)
+            old = jax.tree.map(lambda a, zero: jnp.where(inside >= NOISE, zero, a), old, zero)
         f = equation.difference(r, x, new, old)
         if not (outermost and n > 2):
             return f, None
-        return f, f if l == 1 else equation.difference(r, x, new, nothing)
+        return f, f if l == 1 else equation.difference(r, x, new, zero)
 
-    def _of_pairs(self, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        """J(U_l) - F(0)."""
+    def _jackknifed_iterate(self, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
+        """Return J(U_l) - F(0), from two independent halves of U_l."""
         if l == 0:
             return jnp.zeros_like(r)
         return _jackknifed(self.equation, r, x, self._parts(l, key, r, x, 2, range(l)))
 
     def _coupled(self, l: int, key: PRNGKeyArray, r: Array, x: Array) -> tuple[Array, Array]:
-        """J(U_l) less the mean of J(U_{l-1}) over the M iterates that U_l is the mean of, but for its last level; and J(U_l) - F(0)."""
-        equation, count = self.equation, self.method.samples
+        """Return a coupled difference of J(U_l) and J(U_{l-1}), and J(U_l) - F(0).
+
+        J is the jackknifed F of the option `pairs` of `Picard`.
+
+        U_l without its last level is the mean of M independent iterates U_{l-1}.  The difference is
+        J(U_l) minus the mean of J over these iterates.
+        """
+        equation, count = self.equation, self.estimator.samples
         inner = self._parts(l, key, r, x, 2 * count, range(l - 1))
         inner = jax.tree.map(lambda a: a.reshape(count, 2, *a.shape[1:]), inner)
         last = self._parts(l, key, r, x, 2, range(l - 1, l), has_terminal=False)
-        whole = jax.tree.map(lambda of_each, last: jnp.mean(of_each, 0) + last, inner, last)
-        new = _jackknifed(equation, r, x, whole)
-        return new - jnp.mean(
-            jax.vmap(lambda halves: _jackknifed(equation, r, x, halves))(inner)
-        ), new
+        total = jax.tree.map(lambda each, last: jnp.mean(each, 0) + last, inner, last)
+        new = _jackknifed(equation, r, x, total)
+        old = jax.vmap(lambda halves: _jackknifed(equation, r, x, halves))(inner)
+        return new - jnp.mean(old), new
 
     def _parts(
         self,
@@ -187,50 +230,49 @@ class Iterates(eqx.Module):
         key: PRNGKeyArray,
         r: Array,
         x: Array,
-        of: int,
+        parts: int,
         levels: range,
         has_terminal: bool = True,
     ) -> Solution:
-        """U_l in so many independent parts, each with its share of the samples of these of its levels."""
-        part = lambda k: _Part(k, of, levels, has_terminal)
-        return jax.vmap(lambda k: self.at(l, key, r, x, self.equation.uses_z, part=part(k)))(
-            jnp.arange(of)
-        )
+        """Return U_l in `parts` independent parts, stacked along the first axis."""
+        part = lambda k: _Part(k, parts, levels, has_terminal)
+        one = lambda k: self.at(l, key, r, x, self.equation.uses_z, part=part(k))
+        return jax.vmap(one)(jnp.arange(parts))
 
 
-def _width(method: "Picard", l: int) -> int:
-    """How many samples U_l holds side by side."""
+def _inner_samples(estimator: "Picard", l: int) -> int:
+    """Return how many samples an evaluation of U_l computes side by side."""
     if l == 0:
         return 1
-    inner = [method.samples ** (l - k) * (method.nodes or 1) * _width(method, k) for k in range(l)]
-    return min(means.TILE, max(method.samples**l, *inner))
+    inner = [
+        estimator.samples ** (l - k) * (estimator.nodes or 1) * _inner_samples(estimator, k)
+        for k in range(l)
+    ]
+    return min(_means.TILE, max(estimator.samples**l, *inner))
 
 
 def _jackknifed(equation: AbstractEquation, r: Array, x: Array, halves: Solution) -> Array:
-    """J - F(0), of the two halves of an iterate."""
-    return jackknifed(lambda new: equation.difference(r, x, new, _nothing(r, x)), halves)
-
-
-def _nothing(s: Array, x: Array) -> Solution:
-    return Solution(jnp.zeros_like(s), jnp.zeros_like(x))
+    """Return J - F(0) of the two halves of an iterate."""
+    zero = Solution.zero(r, x)
+    return jackknifed(lambda new: equation.difference(r, x, new, zero), halves)
 
 
 def _streams(
     key: PRNGKeyArray, n: int, level: int, i: Array, first: int
 ) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Two of the four streams of one sample of one level of U_n: one hash each, both of them in one call."""
+    """Return two of the four random streams of sample i of one level of U_n."""
     numbers = (i * (n + 1) + level) * 4 + first + jnp.arange(2)
     one, other = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.astype(jnp.uint32))
     return one, other
 
 
-def _counted(version: Array, sample: Array, samples: int | Array) -> Array:
-    """How many times a sample counts in a version of the mean of all."""
+def _multiplicity(variant: Array, sample: Array, samples: int | Array) -> Array:
+    """Return how often a sample counts in the mean of a variant."""
     first = sample % 2 == 0
     half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)
-    sign = jnp.where(first == (version == NOISE), 0.5, -0.5)
+    sign = jnp.where(first == (variant == NOISE), 0.5, -0.5)
     return jnp.select(
-        [version == ORDINARY, version >= NOISE],
+        [variant == MAIN, variant >= NOISE],
         [jnp.ones_like(half), sign * half],
-        jnp.where(first == (version == FIRST_HALF), half, 0),
+        jnp.where(first == (variant == HALF_A), half, 0),
     )

@@ -1,9 +1,13 @@
-"""What an estimator is: one replicate at one point, and what it costs. No adaptivity, no I/O, no counters kept."""
+"""The interface of an estimator: how one replicate at one point is computed, and what it costs.
+
+An estimator is an immutable module. It receives an equation, a tuning and a random key, and returns
+a `Replicate`. It keeps no counters, runs no pilots and reads no clock.
+"""
 
 import abc
-import copy
+import enum
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,31 +15,73 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .._equations.problem import AbstractEquation
+from .._equations.base import AbstractEquation
 from .._sampling.designs import Sampling
 from .._support.errors import ArgumentError, whole
-
-Floats = NDArray[np.float64]
+from .._support.types import Floats
 
 
 class Replicate(NamedTuple):
-    """One independent estimate at one point."""
+    """One independent estimate at one point, of the solution of the equation that was passed.
 
-    value: Array  # of the law's solution u
-    gradient: Array | None  # of grad u, if it was asked for
-    increments: Array  # what each level added to the value
-    gradient_increments: Array | None  # and to the gradient
-    sizes: Array  # the mean absolute value of the samples of each level
-    telescoping: Array  # differences that are zero in the mean if the levels fit together
+    The value is the sum of the increments, and the gradient is the sum of their gradients. An
+    estimator without levels returns an empty array as `telescoping`. A multilevel estimator
+    returns, for each pair of consecutive levels, a difference whose mean is zero if the levels fit
+    together.
+    """
+
+    value: Array  # estimate of u, a scalar
+    gradient: Array | None  # estimate of grad u, (d,), if it was requested
+    increments: Array  # contribution of each increment to the value, (increments,)
+    gradient_increments: Array | None  # the same for the gradient, (increments, d)
+    sizes: Array  # mean absolute value of the samples of each increment, (increments,)
+    telescoping: Array  # differences whose mean is zero if consecutive levels fit together
 
 
-# Versions of one replicate, on the same noise, that differ in one source of bias only. Which is data: one
-# compiled program takes all of them.
-ORDINARY, HALF_THE_STEPS, FIRST_HALF, SECOND_HALF, NOISE, MINUS_NOISE = range(6)
+class Variant(enum.IntEnum):
+    """Replicates on the same noise that differ in one source of bias.
+
+    The variant is an input of the compiled program, so one program computes all of them. Every
+    variant except `MAIN` and `COARSE_STEPS` sets all increments to zero except the last.
+    """
+
+    MAIN = 0
+    COARSE_STEPS = 1  # paths take half the number of steps, on the same Brownian increments
+    HALF_A = 2  # only the even samples enter F
+    HALF_B = 3  # only the odd samples enter F
+    NOISE = 4  # half the difference of the two halves enters F: noise without the solution
+    MINUS_NOISE = 5  # the negative of that noise enters F
+
+
+class Tuning(eqx.Module):
+    """Everything about an estimator that is decided after looking at the equation and the point.
+
+    `gradient` and `steps` are static, so each value compiles its own program. `samples` is data.
+    """
+
+    gradient: str = eqx.field(static=True)  # how z is estimated: "pathwise", "mixed", ...
+    steps: int = eqx.field(static=True)  # steps of a path; 0 if paths are drawn exactly
+    # Samples per increment: (increments,), or (points, increments) where points differ. None means
+    # that the estimator uses its own fixed numbers.
+    samples: Any = None
+
+    def with_samples(self, samples: Any) -> "Tuning":
+        """Return this tuning with other numbers of samples per increment; 0 omits an increment."""
+        return Tuning(self.gradient, self.steps, samples)
+
+    def with_steps(self, steps: int) -> "Tuning":
+        """Return this tuning with another number of steps per path."""
+        return Tuning(self.gradient, steps, self.samples)
+
+    def at(self, rows: Any) -> "Tuning":
+        """Return the tuning of the points with indices `rows`."""
+        if self.samples is None or np.ndim(self.samples) == 1:
+            return self
+        return self.with_samples(self.samples[rows])
 
 
 class Evaluations(NamedTuple):
-    """What one replicate evaluates and draws."""
+    """Numbers of function evaluations and random numbers."""
 
     terminal: int = 0
     nonlinearity: int = 0
@@ -46,149 +92,154 @@ class Evaluations(NamedTuple):
         return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "Evaluations":
+        """Return all numbers multiplied by `count`."""
         return Evaluations(*(count * a for a in self))
 
     @property
     def functions(self) -> int:
-        """FE of the paper: evaluations of F and g."""
+        """Evaluations of F and g: FE of the paper."""
         return self.terminal + self.nonlinearity
 
     @property
     def random_numbers(self) -> int:
-        """RV (full history) or RN (quadrature) of the paper."""
+        """Scalar random numbers: RV (full history) or RN (quadrature) of the paper."""
         return self.normals + self.uniforms
 
 
 class AbstractEstimator(eqx.Module):
-    """`gradient` and `steps` may be left to "auto"; `settle` decides them, after a look at the law and the point."""
+    """One replicate at one point.
 
-    gradient: eqx.AbstractVar[str]
-    steps: eqx.AbstractVar[int | Literal["auto"]]
-    sampling: eqx.AbstractVar[Sampling]
-    # Of the samples of each increment, once they are allotted: (increments,), or (points, increments) where each point has its own.
-    counts: eqx.AbstractVar[Any]
-
-    def but(self, **changes: Any) -> Self:
-        """The same with these fields changed."""
-        other = copy.copy(self)
-        for name, value in changes.items():
-            object.__setattr__(other, name, value)  # a module is frozen for everybody else
-        return other
-
-    @abc.abstractmethod
-    def settle(self, *, gradient: str | None = None, steps: int | None = None) -> Self:
-        """The same estimator with these decided."""
-
-    @abc.abstractmethod
-    def vary(self, equation: AbstractEquation, version: Array) -> Self:
-        """The same estimator in one of its versions.
-
-        HALF_THE_STEPS: on paths of half the steps, drawn from the same Brownian increments; the first `steps_tell` increments
-        of it. The others leave out every increment but the last. FIRST_HALF, SECOND_HALF: with one half of the samples inside F. NOISE, MINUS_NOISE: the last is
-        F(e) - F(0) and F(-e) - F(0), where e is half the difference of those halves: the noise inside F, and nothing of the solution.
-        """
+    These six members are enough for `correct(..., method=...)`. An estimator that also implements
+    `AbstractTunable` can leave its gradient method, steps and samples to a pilot.
+    """
 
     @property
     @abc.abstractmethod
-    def fewest_steps(self) -> int:
-        """With how many steps of a path "auto" begins; even."""
+    def increments(self) -> tuple[str, ...]:
+        """The names of the increments of a replicate, in order."""
 
     @abc.abstractmethod
-    def discretises(self, equation: AbstractEquation) -> bool:
-        """Whether the paths of this law are taken in steps, and not drawn exactly."""
-
-    @abc.abstractmethod
-    def order(self, equation: AbstractEquation) -> int:
-        """The power of the length of a step by which the bias of the steps falls."""
-
-    @property
-    @abc.abstractmethod
-    def is_allotted(self) -> bool:
-        """Whether the number of samples of each increment is known, and not left to a pilot."""
-
-    @abc.abstractmethod
-    def allot(self, counts: Any) -> Self:
-        """The same estimator with so many samples of each increment; powers of 2. 0 leaves an increment out."""
-
-    def at(self, rows: Any) -> Self:
-        """With the samples of these of its points."""
-        return (
-            self if self.counts is None or self.counts.ndim == 1 else self.allot(self.counts[rows])
-        )
-
-    @property
-    @abc.abstractmethod
-    def bounds(self) -> tuple[Floats, Floats]:
-        """The fewest and the most samples of each increment that may be allotted."""
-
-    @abc.abstractmethod
-    def work(self, equation: AbstractEquation, gradient: bool) -> Floats:
-        """Of one sample of each increment, in `operations`."""
-
-    @abc.abstractmethod
-    def thinned(self) -> tuple[Self, Floats]:
-        """An estimator that costs less, for a pilot; and how many of its samples each increment has for one of this."""
-
-    @abc.abstractmethod
-    def jackknifes(self, equation: AbstractEquation) -> bool:
-        """Whether sample means stand inside F, so that the mean of F is not F of the mean; halves of them tell by how much."""
-
-    @abc.abstractmethod
-    def derivatives(self, equation: AbstractEquation, gradient: bool) -> int:
-        """How many times g would be differentiated along the paths, were every z a path derivative."""
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """Of the increments that a replicate reports."""
-
-    @property
-    def steps_tell(self) -> int:
-        """How many of the increments are taken with half the steps, to tell of the bias of the steps for all."""
-        return len(self.names)
-
-    @abc.abstractmethod
-    def is_lost(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
-        """Whether F is too steep in u or z, as `steepness` has it, for the levels to tell of their bias."""
+    def default_tuning(self, equation: AbstractEquation, gradient: bool) -> Tuning:
+        """Return the tuning to use without a pilot."""
 
     @abc.abstractmethod
     def replicate(
-        self, equation: AbstractEquation, key: PRNGKeyArray, t: Array, x: Array, gradient: bool
+        self,
+        equation: AbstractEquation,
+        tuning: Tuning,
+        variant: Array,
+        key: PRNGKeyArray,
+        t: Array,
+        x: Array,
+        gradient: bool,
     ) -> Replicate:
-        """One estimate of u(t, x), and of its gradient if asked for, from the stream `key`."""
+        """Estimate u(t, x), and its gradient if requested, from the random stream `key`.
+
+        `variant` is an integer scalar, a value of `Variant`. An estimator without bias variants may
+        ignore it.
+        """
 
     @abc.abstractmethod
-    def costs(self, equation: AbstractEquation) -> list[Evaluations]:
-        """What each increment of one replicate evaluates and draws."""
-
-    def cost(self, equation: AbstractEquation) -> Evaluations:
-        """What one replicate evaluates and draws."""
-        return sum(self.costs(equation), Evaluations())
-
-    def spent(self, equation: AbstractEquation, replicates: NDArray[np.int64]) -> list[Evaluations]:
-        """What each increment of so many replicates at each point evaluates and draws."""
-        if self.counts is None:
-            return [cost.times(int(np.sum(replicates))) for cost in self.costs(equation)]
-        return self.allot(np.sum(replicates[:, None] * self.counts, 0)).costs(equation)
+    def evaluations(self, equation: AbstractEquation, tuning: Tuning) -> list[Evaluations]:
+        """Return the cost of one replicate, increment by increment."""
 
     @abc.abstractmethod
-    def bias(
-        self, equation: AbstractEquation, increments: NDArray[Any], sizes: NDArray[Any]
+    def work(self, equation: AbstractEquation, tuning: Tuning, gradient: bool) -> Floats:
+        """Return the work of one sample of each increment, in operations, shape (increments,)."""
+
+    @abc.abstractmethod
+    def level_bias(
+        self, equation: AbstractEquation, mean: NDArray[Any], size: NDArray[Any]
     ) -> NDArray[Any]:
-        """A size for the bias of levels not taken, from the mean increments (..., levels) and sizes; NaN where it cannot be told."""
+        """Estimate the size of the bias that the omitted levels leave.
+
+        `mean` holds the means of the increments over replicates, shape (..., increments). `size`
+        holds the means of the absolute values of their samples. The result has shape (...). It is
+        NaN where the bias is unknown, and 0 for an estimator without bias.
+        """
+
+
+class AbstractTunable(AbstractEstimator):
+    """An estimator whose open choices can be settled by a pilot."""
+
+    gradient: eqx.AbstractVar[str]  # as the user asked; "auto" leaves it open
+    steps: eqx.AbstractVar[int | Literal["auto"]]
+    sampling: eqx.AbstractVar[Sampling]
+
+    @property
+    @abc.abstractmethod
+    def measures_samples(self) -> bool:
+        """Whether the samples per increment are left to a pilot."""
+
+    @property
+    @abc.abstractmethod
+    def max_steepness(self) -> tuple[float, float]:
+        """Steepness of F in u and in z above which `level_bias` cannot be trusted.
+
+        `level_bias` counts as unknown where the two steepnesses, each divided by its maximum, add
+        up to more than 1.
+        """
+
+    @abc.abstractmethod
+    def pilot_tuning(self, equation: AbstractEquation, gradient: str) -> Tuning:
+        """Return the tuning with the fewest samples and steps, for that gradient method."""
+
+    @abc.abstractmethod
+    def sample_bounds(self) -> tuple[Floats, Floats]:
+        """Return the fewest and the most samples of each increment that an allocation may use."""
+
+    @abc.abstractmethod
+    def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
+        """Return the order of the step bias, and how many increments measure it.
+
+        The bias falls as (length of a step)^order. The order is 0 if paths are drawn exactly. Only
+        the first increments are computed in the variant `COARSE_STEPS`.
+        """
+
+    @abc.abstractmethod
+    def derivative_order(self, equation: AbstractEquation, gradient: bool) -> int:
+        """Return how many times g is differentiated along paths with gradient="pathwise"."""
+
+    @abc.abstractmethod
+    def bias_variants(self, equation: AbstractEquation) -> tuple[tuple[Variant, Variant], ...]:
+        """Return the pairs of variants that measure the bias from noise inside F; () if none."""
+
+    def exceeds_max_steepness(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
+        """Return where F is too steep for `level_bias` to be trusted."""
+        max_u, max_z = self.max_steepness
+        return of_u / max_u + of_z / max_z > 1
+
+
+def total_evaluations(
+    estimator: AbstractEstimator,
+    equation: AbstractEquation,
+    tuning: Tuning,
+    replicates: NDArray[np.int64],
+) -> list[Evaluations]:
+    """Return the cost of each increment over `replicates` (points,) replicates at each point."""
+    if tuning.samples is None:
+        count = int(np.sum(replicates))
+        return [cost.times(count) for cost in estimator.evaluations(equation, tuning)]
+    samples = np.broadcast_to(tuning.samples, (len(replicates), np.shape(tuning.samples)[-1]))
+    total = tuning.with_samples(np.sum(replicates[:, None] * samples, 0))
+    return estimator.evaluations(equation, total)
 
 
 def jackknifed(f: Callable[[Any], Array], halves: Any) -> Array:
-    """f of the mean of two independent estimates less what their noise does inside it, 2 f(mean) - (f(a) + f(b))/2.
+    """Return 2 f(mean) - (f(a) + f(b))/2 for two independent estimates a and b.
 
-    What is left of the noise is of its fourth order. Where f is quadratic nothing is: it is the product of the two.
+    This removes the leading bias that the noise of the estimates causes inside f. The remaining
+    bias is of fourth order in the noise. It is zero if f is quadratic.
     """
     a, b = (jax.tree.map(lambda u, k=k: u[k], halves) for k in (0, 1))
     return 2 * f(jax.tree.map(lambda a, b: (a + b) / 2, a, b)) - (f(a) + f(b)) / 2
 
 
-def even(argument: str, steps: Any) -> int | Literal["auto"]:
-    """An even number of steps, or "auto": the bias of the steps is told by taking half of them."""
+def even_steps(argument: str, steps: Any) -> int | Literal["auto"]:
+    """Check that `steps` is "auto" or an even number of at least 2.
+
+    The variant with coarse steps joins the steps in pairs, so their number must be even.
+    """
     if isinstance(steps, str) and steps == "auto":
         return "auto"
     remedy = 'pass an even number of steps for a path, or "auto"'

@@ -1,5 +1,22 @@
-"""Where replicates run."""
+"""Execution: compiled programs, the executors that run them, and the sums of their replicates.
 
-from .local import Kernel, at_points, point_keys, surrogate_at, terminal_at
+An extender who wants to run programs elsewhere subclasses `AbstractExecutor`, implements `run` and
+`map`, and passes an instance as `scasml.correct(..., executor=...)`. A worker process calls
+`compute(program, rows)`.
+"""
 
-__all__ = ["Kernel", "at_points", "point_keys", "surrogate_at", "terminal_at"]
+from .executor import AbstractExecutor, Part
+from .local import LocalExecutor, apply_at_points
+from .program import Program, Replicates, Rows, compute, forget_programs
+
+__all__ = [
+    "AbstractExecutor",
+    "LocalExecutor",
+    "Part",
+    "Program",
+    "Replicates",
+    "Rows",
+    "apply_at_points",
+    "compute",
+    "forget_programs",
+]

@@ -1,10 +1,11 @@
-"""How steep F is over the time that is left: in u, (T - t) |a|, and in z, (T - t) |b|^2, with a = F_u and b = F_z.
+"""Steepness of F over the remaining time: (T - t) |a| in u and (T - t) |b|^2 in z.
 
-To first order a defect v solves a linear law, v_t + L v + a v + <b, z> + eps = 0. Picard's iteration is the power series in a and b of
-its solution, whose terms go by the sum of the two as those of an exponential do. Where it is larger than 1 the first increments say nothing
-of the sum: for Burgers' equation in 20 dimensions with sigma0 = sqrt 2 it is 3 to 19, and the defect was 10 times the second increment and
-200 times the first. The linearised law has b in its paths, for whatever b, and e^{int a} on them: where that spans too many orders, what
-counts happens on paths that no sample sees.
+a = F_u and b = F_z. To first order a defect v solves v_t + L v + a v + <b, z> + eps = 0. Picard's
+iteration is the power series of its solution in a and b. Its terms behave like those of the
+exponential series in the sum of the two steepnesses. If the sum exceeds 1, the first increments say
+nothing about the sum of the series. The linearised equation moves b into its paths, whatever its
+size, and weights paths by e^{int a}. If that weight spans too many orders of magnitude, few samples
+see the paths that matter.
 """
 
 from typing import Any
@@ -12,31 +13,73 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from .._equations.problem import AbstractEquation, Solution
+from .._equations.base import AbstractEquation, Solution
+from .._support.types import Floats
+from ..paths import Stepped
 from ..paths.coefficients import diffuse_transposed
-from . import at_points
-from .moments import Floats
+from .executor import AbstractExecutor
+from .points import Points
+
+# Steps and number of the Euler paths that probe where paths go.
+PROBE_STEPS, PROBE_PATHS = 16, 64
 
 
 def steepness_at(
+    executor: AbstractExecutor,
     equation: AbstractEquation,
     t: NDArray[Any],
     x: NDArray[Any],
     u: NDArray[Any],
     slope: NDArray[Any],
 ) -> tuple[Floats, Floats]:
-    """In u and in z at each point, at the solution (u, slope) of the law; that of a law of defect is 0 at the surrogate."""
-    return at_points(_Steepness(equation), t, x, u.astype(x.dtype), slope.astype(x.dtype))
+    """Return the steepness in u and in z at each point.
+
+    `u` (points,) and `slope` (points, d) are the solution of the equation and its gradient there.
+    The solution of the equation of a defect is 0 at the surrogate.
+    """
+    columns = (t, x, u.astype(x.dtype), slope.astype(x.dtype))
+    return executor.map(_Steepness(equation), *columns)
+
+
+def terminal_slope(
+    executor: AbstractExecutor, equation: AbstractEquation, points: Points
+) -> Floats:
+    """Return the gradient in x of the mean of g over probe paths, shape (points, d).
+
+    This is a rough estimate of grad u for runs that estimate no gradient. It leaves F out.
+    """
+    found = executor.map(_TerminalSlope(equation), points.t, points.x, points.key)
+    return found.astype(np.float64)
+
+
+class _TerminalSlope(eqx.Module):
+    equation: AbstractEquation
+
+    def __call__(self, t: Array, x: Array, key: Array) -> Array:
+        equation = self.equation
+        paths = equation.dynamics.exact or Stepped(
+            dynamics=equation.dynamics, scheme="euler", steps=PROBE_STEPS
+        )
+        key = jax.random.wrap_key_data(key, impl="threefry2x32")
+        keys = jax.random.split(key, PROBE_PATHS)
+
+        def mean(x: Array) -> Array:
+            end = lambda key: paths.jump(key, t, x, equation.horizon - t, False).x
+            return jnp.mean(jax.vmap(equation.terminal)(jax.vmap(end)(keys)))
+
+        return jax.grad(mean)(x)
 
 
 class _Steepness(eqx.Module):
     equation: AbstractEquation
 
     def __call__(self, t: Array, x: Array, u: Array, slope: Array) -> tuple[Array, Array]:
-        here = Solution(u, diffuse_transposed(self.equation.diffusion(t, x), slope))
-        a, b = jax.grad(lambda new: self.equation.difference(t, x, new, here))(here)
-        left = self.equation.horizon - t
-        return left * jnp.abs(a), left * (b @ b)
+        solution = Solution(u, diffuse_transposed(self.equation.diffusion(t, x), slope))
+        f = lambda new: self.equation.difference(t, x, new, solution)
+        a, b = jax.grad(f)(solution)
+        remaining = self.equation.horizon - t
+        return remaining * jnp.abs(a), remaining * (b @ b)

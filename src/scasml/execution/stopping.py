@@ -1,30 +1,52 @@
-"""When to stop: sees counts, clocks and error bars only. What a point gets depends on that point alone, clocks apart."""
+"""Stopping rules: how many replicates every point gets next.
+
+A rule sees counts, error bars and clocks only. What a point gets depends on that point alone,
+except for clocks.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .moments import LEVEL, Floats, half_width
+from .._support.types import Floats
+from .intervals import LEVEL, half_width
 
+# Seconds of simulation where no rule is given.
 DEFAULT_SECONDS = 1.0
-# An error bar from fewer replicates is too often too small by chance, and would end the run.
-FIRST = 16
-# How many times more a point may get in one round, and how many more at least.
-MOST_GROWTH, LEAST_GROWTH = 4.0, 1.25
-# The estimate of the bias is believed to be too large for the tolerance after so many.
-ENOUGH_FOR_BIAS = 64
-MOST_REPLICATES = 2**20
+# With fewer replicates an error bar is too often too small by chance, and would end the run.
+MIN_REPLICATES = 16
+# Largest and smallest growth of the replicates of a point in one round.
+MAX_GROWTH, MIN_GROWTH = 4.0, 1.25
+# Growth of a round without a tolerance.
+DOUBLING = 2.0
+# Replicates beyond the predicted number, so that one round more is rarely needed.
+MARGIN = 1.05
+# Replicates from which on the estimate of the bias is believed to exceed the tolerance.
+REPLICATES_FOR_BIAS = 64
+MAX_REPLICATES = 2**20
 
 
-class Budget(NamedTuple):
-    """The user's stopping rules; the first that is reached ends a point. None at all: one second's worth."""
+class Estimate(NamedTuple):
+    """The state of the points of one accumulator, each of shape (points,)."""
+
+    value: Floats
+    replicates: Floats
+    stderr: Floats
+    bias: Floats  # NaN if unknown
+
+
+class StoppingRule(NamedTuple):
+    """The user's stopping rules. A point is done when the first of them is reached.
+
+    Without any rule the run takes DEFAULT_SECONDS.
+    """
 
     replicates: int | None = None
     seconds: float | None = None
     rtol: float | None = None
     atol: float | None = None
-    anytime: bool = False  # in rounds of at most twice as many, without end unless a rule says so
+    anytime: bool = False  # rounds at most double the replicates, without end unless a rule says so
 
     @property
     def has_tolerance(self) -> bool:
@@ -32,71 +54,70 @@ class Budget(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        return (
-            self.replicates is None
-            and self.seconds is None
-            and not self.has_tolerance
-            and not self.anytime
-        )
+        has_rule = self.replicates is not None or self.seconds is not None or self.has_tolerance
+        return not has_rule and not self.anytime
 
     @property
     def most(self) -> int:
-        """Replicates of one point."""
-        return MOST_REPLICATES if self.replicates is None else self.replicates
+        """The largest number of replicates of one point."""
+        return MAX_REPLICATES if self.replicates is None else self.replicates
 
     def tolerance(self, value: Floats) -> Floats:
-        """How wide the 95 % interval may be to either side."""
+        """Return the largest half width of the 95 % interval that the user allows."""
         return np.maximum(self.atol or 0.0, (self.rtol or 0.0) * np.abs(value))
 
-    def met(self, value: Floats, count: Floats, stderr: Floats, bias: Floats) -> NDArray[np.bool_]:
-        enough = count >= min(FIRST, self.most)
+    def met(self, estimate: Estimate) -> NDArray[np.bool_]:
+        """Return where the tolerance is met."""
+        enough = estimate.replicates >= min(MIN_REPLICATES, self.most)
         with np.errstate(invalid="ignore"):
-            return enough & (self.needed(value, count, stderr, bias) <= count)
+            return enough & (self.needed(estimate) <= estimate.replicates)
 
-    def unreachable(self, value: Floats, count: Floats, bias: Floats) -> NDArray[np.bool_]:
-        """Where no number of replicates helps."""
-        return (count >= ENOUGH_FOR_BIAS) & (np.nan_to_num(bias) >= self.tolerance(value))
+    def bias_limited(self, estimate: Estimate) -> NDArray[np.bool_]:
+        """Return where no number of replicates meets the tolerance, because the bias exceeds it."""
+        too_biased = np.nan_to_num(estimate.bias) >= self.tolerance(estimate.value)
+        return (estimate.replicates >= REPLICATES_FOR_BIAS) & too_biased
 
-    def needed(self, value: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
-        """How many replicates the tolerance takes by the 1/sqrt(N) law; infinite where the bias alone exceeds it."""
+    def needed(self, estimate: Estimate) -> Floats:
+        """Return how many replicates the tolerance takes, by the 1/sqrt(N) law.
+
+        The number is infinite where the bias alone exceeds the tolerance.
+        """
+        value, count, stderr, bias = estimate
         bias, tolerance = np.nan_to_num(bias), self.tolerance(value)
         statistical = np.maximum(half_width(LEVEL, count, stderr, bias) - bias, 0)
-        room = tolerance - bias
+        allowed = tolerance - bias
         with np.errstate(all="ignore"):
-            needed = np.where(
-                room > 0, count * (statistical / np.maximum(room, 1e-300)) ** 2, np.inf
-            )
-        return np.where((statistical == 0) & (room >= 0), 0.0, needed)
+            ratio = statistical / np.maximum(allowed, 1e-300)
+            needed = np.where(allowed > 0, count * ratio**2, np.inf)
+        return np.where((statistical == 0) & (allowed >= 0), 0.0, needed)
 
-    def targets(
-        self, value: Floats, count: Floats, stderr: Floats, bias: Floats
-    ) -> NDArray[np.int64]:
-        """How many replicates every point should have after the next round; its count, if it is done."""
-        start = (
-            FIRST
-            if self.has_tolerance
-            else 2
-            if self.replicates is None or self.anytime
-            else self.replicates
-        )
-        start = min(start, self.most)
-        growth = 2.0 if self.anytime or not self.has_tolerance else MOST_GROWTH
+    def next_counts(self, estimate: Estimate) -> NDArray[np.int64]:
+        """Return the replicates every point should have after the next round.
+
+        That is the present count of a point that is done.
+        """
+        value, count, _, _ = estimate
+        start = 2 if self.replicates is None or self.anytime else self.replicates
+        start = min(MIN_REPLICATES if self.has_tolerance else start, self.most)
+        growth = DOUBLING if self.anytime or not self.has_tolerance else MAX_GROWTH
         goal = growth * count
         if self.has_tolerance:
             with np.errstate(invalid="ignore"):
-                needed = self.needed(value, count, stderr, bias)
-                done = (needed <= count) & (count >= start) | self.unreachable(value, count, bias)
-            goal = np.clip(
-                1.05 * np.nan_to_num(needed, nan=0.0, posinf=1e300), LEAST_GROWTH * count, goal
-            )
-            goal = np.where(done, count, goal)
+                needed = self.needed(estimate)
+                done = (needed <= count) & (count >= start) | self.bias_limited(estimate)
+            wanted = MARGIN * np.nan_to_num(needed, nan=0.0, posinf=1e300)
+            goal = np.where(done, count, np.clip(wanted, MIN_GROWTH * count, goal))
         goal = np.where(count < start, start, goal)
-        # A NaN will not mend.
+        # More replicates do not help where the value is not finite.
         goal = np.where((count > 0) & ~np.isfinite(value), count, goal)
         return np.minimum(np.ceil(goal), np.maximum(self.most, count)).astype(np.int64)
 
     def expected_stderr(self, value: Floats, deviation: Floats, seconds: float) -> Floats:
-        """What the standard error should come to, of replicates that deviate so much and take so many seconds for all points."""
+        """Predict the standard error at the end of the run.
+
+        `deviation` (points,) is the standard deviation of a replicate. `seconds` is the time of one
+        replicate at all points.
+        """
         allowed = np.inf if self.seconds is None else self.seconds
         allowed = DEFAULT_SECONDS if self.is_default else allowed
         count = min(self.most, max(2.0, allowed / max(seconds, 1e-6)))
@@ -104,12 +125,11 @@ class Budget(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_default:
-            return "one second's worth of replicates, for want of a stopping rule: name rtol=, seconds= or replicates= for more"
-        named = {
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "seconds": self.seconds,
-            "replicates": self.replicates,
-        }
-        rules = [f"{name}={value:g}" for name, value in named.items() if value is not None]
-        return ", ".join(rules) or "no stopping rule"
+            return (
+                "one second's worth of replicates, for want of a stopping rule: "
+                "name rtol=, seconds= or replicates= for more"
+            )
+        rules = {"rtol": self.rtol, "atol": self.atol}
+        rules |= {"seconds": self.seconds, "replicates": self.replicates}
+        named = [f"{name}={value:g}" for name, value in rules.items() if value is not None]
+        return ", ".join(named) or "no stopping rule"

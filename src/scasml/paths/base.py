@@ -1,4 +1,8 @@
-"""What it means to move: the coefficients of a diffusion, and a law by which its paths are drawn."""
+"""The interfaces of this package: `AbstractDynamics`, `AbstractPathLaw` and its result `Jump`.
+
+A dynamics holds the coefficients mu and sigma of X. A path law takes a state and standard normal
+numbers, and returns the state at a later time. All methods are written for one point.
+"""
 
 import abc
 from typing import NamedTuple
@@ -12,10 +16,24 @@ from .coefficients import Coefficient
 
 
 class Jump(NamedTuple):
-    """X_t given X_s = x, and, if asked for, its weight: E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)].
+    """One draw of X_t given X_s = x, with the weights that differentiate expectations in x.
 
-    Where paths have a potential a they carry e^growth f with growth = int a. The growth depends on x too, and E[e^growth f (weight + lift)]
-    is sigma^T grad_x E[e^growth f]. The mean of a weight is 0, that of a lift is not.
+    Without a potential, `growth` and `lift` are None, and
+
+        E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)].
+
+    With a potential a, the path carries the factor e^growth with growth = int_s^t a(r, X_r) dr.
+    The growth depends on x too, and
+
+        E[e^growth f(X_t) (weight + lift)] = sigma(s, x)^T grad_x E[e^growth f(X_t)].
+
+    The mean of `weight` is 0. The mean of `lift` is in general not 0.
+
+    Attributes:
+        x: the state X_t, of shape (d,).
+        weight: shape (d,), or None if it was not requested.
+        growth: the integral of the potential, a scalar, or None if there is no potential.
+        lift: shape (d,), or None if there is no potential or no weight was requested.
     """
 
     x: Array
@@ -24,46 +42,56 @@ class Jump(NamedTuple):
     lift: Array | None = None
 
     def carry(self, f: Array) -> Array:
-        """e^growth f."""
+        """Return e^growth f, which is `f` itself if there is no potential."""
         return f if self.growth is None else jnp.exp(self.growth) * f
 
 
 class AbstractPathLaw(eqx.Module):
-    """How X is drawn at a later time."""
+    """Draws X at a later time. `steps` is the number of normal vectors that one move consumes."""
 
-    steps: eqx.AbstractVar[int]  # draws of a d-dimensional normal per jump
+    steps: eqx.AbstractVar[int]
 
     @abc.abstractmethod
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """X at time s + duration, from (steps, d) standard normals. The duration is given, not the time: their difference
-        would round to 0 in float32."""
+        """Move X from (s, x) to the time s + duration.
+
+        The duration is an argument, and not the later time, because a difference of two times
+        can round to 0 in float32.
+
+        Arguments:
+            noise: standard normal numbers of shape (steps, d).
+            s: the time of departure, a scalar.
+            x: the state at time s, of shape (d,).
+            duration: a positive scalar.
+            weight: whether to compute `Jump.weight` (and `Jump.lift` if there is a potential).
+        """
 
     def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """The same from a stream."""
+        """Draw the normal numbers from `key` and `move`."""
         return self.move(normal(key, (self.steps, *x.shape), x.dtype), s, x, duration, weight)
 
 
 class AbstractDynamics(eqx.Module):
-    """dX = mu(t, X) dt + sigma(t, X) dW, written for one point."""
+    """The coefficients of dX = mu(t, X) dt + sigma(t, X) dW, written for one point."""
 
     @abc.abstractmethod
     def drift(self, t: Array, x: Array) -> Array:
-        """mu, of shape (d,)."""
+        """Return mu(t, x), of shape (d,), at a point x of shape (d,)."""
 
     @abc.abstractmethod
     def diffusion(self, t: Array, x: Array) -> Array:
-        """sigma: a scalar, a diagonal (d,) or a matrix (d, d)."""
+        """Return sigma(t, x): a scalar, the diagonal (d,) of a matrix, or a matrix (d, d)."""
 
     @property
     @abc.abstractmethod
     def constant_diffusion(self) -> Coefficient | None:
-        """sigma, if it depends on neither t nor x."""
+        """sigma, if it depends on neither t nor x; otherwise None."""
 
     @property
     @abc.abstractmethod
     def exact(self) -> AbstractPathLaw | None:
-        """The law of X_t given X_s, if it can be drawn without discretising."""
+        """The path law that draws X_t given X_s without discretisation, or None."""
 
     @abc.abstractmethod
     def check(self, dim: int) -> None:
-        """Refuse a dimension that the coefficients do not fit."""
+        """Raise an error if the coefficients do not fit the dimension `dim`."""

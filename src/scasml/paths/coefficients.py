@@ -1,4 +1,9 @@
-"""mu and sigma as arrays: their shapes, and sigma as the linear map it is, whether a scalar, a diagonal or a full matrix."""
+"""The coefficients mu and sigma as arrays: products with sigma, and checks of arguments.
+
+sigma is a linear map. It is stored as a scalar, as the diagonal (d,) of a matrix, or as a matrix
+(d, d); the number of axes says which. The products take sigma and a vector (d,) and return a
+vector. The checks turn arguments of the user into finite float64 arrays, or raise an error.
+"""
 
 import numbers
 from typing import Any
@@ -13,32 +18,35 @@ from .._support.errors import ArgumentError, ArgumentTypeError, brief
 
 Coefficient = Array | NDArray[Any]
 
-# A matrix whose singular values span more than this is singular for the purposes of float32.
+# A sigma is singular in float32 if its smallest singular value is below this times its largest.
 CONDITION = 1e-7
+# The shapes that a constant mu and a constant sigma may have, for error messages.
+DRIFT_SHAPES, DIFFUSION_SHAPES = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
 
 
 def diffuse(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma v."""
-    return (
-        jnp.asarray(diffusion) @ vector if diffusion.ndim == 2 else jnp.asarray(diffusion) * vector
-    )
+    """Return sigma v."""
+    sigma = jnp.asarray(diffusion)
+    return sigma @ vector if diffusion.ndim == 2 else sigma * vector
 
 
 def diffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma^T v: from the gradient to z."""
+    """Return sigma^T v, which turns a gradient into z."""
     return diffuse(diffusion.T, vector)
 
 
 def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
-    """sigma^-T v: from z back to the gradient."""
-    return solve(jnp.asarray(diffusion).T, vector) if diffusion.ndim == 2 else vector / diffusion
+    """Return sigma^-T v, which turns z into a gradient."""
+    if diffusion.ndim == 2:
+        return solve_linear(jnp.asarray(diffusion).T, vector)
+    return vector / diffusion
 
 
-def solve(matrix: Array, vector: Array) -> Array:
-    """matrix^-1 vector by Gauss and Jordan, with pivots.
+def solve_linear(matrix: Array, vector: Array) -> Array:
+    """Return matrix^-1 vector, by Gauss-Jordan elimination with row pivots.
 
-    Not by LAPACK: XLA calls it one small matrix at a time, a hundred times slower in a batch of paths, and
-    two such calls from two threads wait for each other for ever.
+    LAPACK is avoided. XLA calls LAPACK for one small matrix at a time, which is slow in a batch of
+    paths, and two such calls from two threads can deadlock.
     """
     rows = jnp.arange(len(vector))
 
@@ -55,15 +63,25 @@ def solve(matrix: Array, vector: Array) -> Array:
 
 
 def columns(diffusion: Coefficient, dim: int) -> Array:
-    """The columns of sigma, as rows."""
+    """Return the columns of sigma as the rows of an array (d, d)."""
     sigma = jnp.asarray(diffusion)
     return sigma.T if sigma.ndim == 2 else jnp.diag(jnp.broadcast_to(sigma, (dim,)))
 
 
 def real_array(argument: str, value: Any, expected: str) -> NDArray[np.float64]:
-    """Numbers as float64. NumPy alone would take text and booleans, and drop an imaginary part with a warning."""
+    """Return `value` as a float64 array.
+
+    NumPy alone would accept text and booleans, and drop an imaginary part with a warning.
+
+    Arguments:
+        argument: the name of the argument, for the message.
+        value: real numbers.
+        expected: the allowed shapes in words, for the message.
+
+    Raises `ArgumentTypeError` if `value` is not an array of real numbers.
+    """
     try:
-        # A Fraction is a number to Python and an object to NumPy.
+        # NumPy makes an array of objects from a Fraction.
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         array = np.asarray(float(value) if is_number else value)
         if not (
@@ -71,16 +89,19 @@ def real_array(argument: str, value: Any, expected: str) -> NDArray[np.float64]:
         ):
             raise TypeError
         return array.astype(np.float64)
-    except (
-        Exception
-    ) as error:  # ragged lists, tracers, whatever an array of another library refuses
+    # Ragged lists, tracers and arrays of other libraries raise errors of many types.
+    except Exception as error:
         raise ArgumentTypeError(
             f"{argument} must be {expected}, got {brief(value)}: pass real numbers."
         ) from error
 
 
 def coefficient(argument: str, value: Any, allowed: str, max_ndim: int) -> NDArray[np.float64]:
-    """A finite array of at most `max_ndim` axes, all of one length."""
+    """Return `value` as a finite float64 array of at most `max_ndim` axes of equal length.
+
+    `argument` and `allowed` are the name and the allowed shapes, for messages. Raises
+    `ArgumentTypeError` or `ArgumentError` if `value` is not such an array.
+    """
     array = real_array(argument, value, allowed)
     if array.ndim > max_ndim or len(set(array.shape)) > 1:
         raise ArgumentError(
@@ -94,14 +115,16 @@ def coefficient(argument: str, value: Any, allowed: str, max_ndim: int) -> NDArr
 
 
 def check_width(argument: str, array: Coefficient, dim: int, allowed: str) -> None:
+    """Raise `ArgumentError` if an axis of `array` does not have the length `dim`."""
     if any(n != dim for n in array.shape):
         raise ArgumentError(
-            f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: check it against dim."
+            f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: "
+            "check it against dim."
         )
 
 
 def check_invertible(argument: str, sigma: NDArray[Any]) -> None:
-    """Refuse a constant sigma that leaves some direction without noise."""
+    """Raise `ArgumentError` if a constant sigma is singular: some direction has no noise."""
     if sigma.ndim == 2:
         singular_values = np.linalg.svd(sigma, compute_uv=False)
         ratio = singular_values[-1] / singular_values[0] if singular_values[0] > 0 else 0.0
@@ -110,6 +133,7 @@ def check_invertible(argument: str, sigma: NDArray[Any]) -> None:
         ratio = magnitude.min() / magnitude.max() if magnitude.max() > 0 else 0.0
     if ratio < CONDITION:
         raise ArgumentError(
-            f"{argument} must be invertible, got one whose smallest singular value is {ratio:.1g} times its largest: "
-            "z = sigma^T grad u determines the gradient only then; give every direction some noise."
+            f"{argument} must be invertible, got one whose smallest singular value is "
+            f"{ratio:.1g} times its largest: z = sigma^T grad u determines the gradient only then; "
+            "give every direction some noise."
         )

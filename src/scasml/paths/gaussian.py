@@ -1,4 +1,4 @@
-"""Constant drift and diffusion: X_t given X_s = x is Gaussian, so the jump is exact whatever its length."""
+"""`Gaussian`: constant drift and diffusion. X_t given X_s is Gaussian and is drawn exactly."""
 
 from typing import Any
 
@@ -8,26 +8,35 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from .base import AbstractDynamics, AbstractPathLaw, Jump
-from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
-
-DRIFT, DIFFUSION = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
+from .coefficients import (
+    DIFFUSION_SHAPES,
+    DRIFT_SHAPES,
+    Coefficient,
+    check_invertible,
+    check_width,
+    coefficient,
+    diffuse,
+)
 
 
 class Gaussian(AbstractDynamics, AbstractPathLaw):
-    """dX = mu dt + sigma dW."""
+    """dX = mu dt + sigma dW.
+
+    `drift` mu is a scalar or (d,). `diffusion` sigma is a scalar, a diagonal (d,), or (d, d).
+    """
 
     mu: Coefficient
     sigma: Coefficient
     steps: int = eqx.field(static=True)
 
     def __init__(self, drift: ArrayLike | Any = 0.0, diffusion: ArrayLike | Any = 1.0):
-        self.mu = coefficient("drift", drift, DRIFT, 1)
-        self.sigma = coefficient("diffusion", diffusion, DIFFUSION, 2)
+        self.mu = coefficient("drift", drift, DRIFT_SHAPES, 1)
+        self.sigma = coefficient("diffusion", diffusion, DIFFUSION_SHAPES, 2)
         self.steps = 1
 
     def check(self, dim: int) -> None:
-        check_width("drift", self.mu, dim, DRIFT)
-        check_width("diffusion", self.sigma, dim, DIFFUSION)
+        check_width("drift", self.mu, dim, DRIFT_SHAPES)
+        check_width("diffusion", self.sigma, dim, DIFFUSION_SHAPES)
         check_invertible("diffusion", np.asarray(self.sigma))
 
     def drift(self, t: Array, x: Array) -> Array:
@@ -45,7 +54,7 @@ class Gaussian(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """X_t = x + mu (t - s) + sigma (W_t - W_s), weight (W_t - W_s)/(t - s)."""
+        """Return X_t = x + mu (t - s) + sigma (W_t - W_s) and the weight (W_t - W_s)/(t - s)."""
         (xi,) = noise
         root = jnp.sqrt(duration)
         return Jump(

@@ -1,4 +1,7 @@
-"""Any drift and diffusion: functions of (t, x), or constants."""
+"""`General`: any drift and diffusion, each a function of (t, x) or a constant.
+
+The paths of a `General` have no exact path law, so they are simulated in steps.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +20,15 @@ Function = Callable[[Array, Array], ArrayLike]
 
 
 class General(AbstractDynamics):
-    """dX = mu(t, X) dt + sigma(t, X) dW for JAX functions of one point; its paths must be discretised."""
+    """dX = mu(t, X) dt + sigma(t, X) dW, with JAX functions of one point or constants.
 
-    mu: Function | None  # None: the constant one
+    Attributes:
+        mu: the drift if it is a function; None if it is constant.
+        sigma: the diffusion if it is a function; None if it is constant.
+        constants: holds the coefficients that are constant.
+    """
+
+    mu: Function | None
     sigma: Function | None
     constants: Gaussian
 
@@ -44,16 +53,14 @@ class General(AbstractDynamics):
             )
 
     def drift(self, t: Array, x: Array) -> Array:
-        return (
-            self.constants.drift(t, x) if self.mu is None else jnp.asarray(self.mu(t, x), x.dtype)
-        )
+        if self.mu is None:
+            return self.constants.drift(t, x)
+        return jnp.asarray(self.mu(t, x), x.dtype)
 
     def diffusion(self, t: Array, x: Array) -> Array:
-        return (
-            self.constants.diffusion(t, x)
-            if self.sigma is None
-            else jnp.asarray(self.sigma(t, x), x.dtype)
-        )
+        if self.sigma is None:
+            return self.constants.diffusion(t, x)
+        return jnp.asarray(self.sigma(t, x), x.dtype)
 
     @property
     def constant_diffusion(self) -> Coefficient | None:
@@ -67,18 +74,23 @@ class General(AbstractDynamics):
 def _check_shape(
     argument: str, function: Function, dim: int, shapes: tuple[Any, ...], words: str
 ) -> None:
-    """One abstract evaluation at one point, forward and back: paths are differentiated."""
+    """Evaluate a coefficient and its derivative abstractly at one point, and check the result.
+
+    Paths are differentiated in reverse mode, so the derivative must exist. `shapes` are the allowed
+    shapes, and `words` names them in messages. Raises `ArgumentError` or `ArgumentTypeError`.
+    """
     t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
     try:
         out = jax.eval_shape(function, t, x)
     except Exception as error:
         raise ArgumentTypeError(
-            f"{argument}: evaluating {argument}(t, x) at one point with d = {dim} failed with {first_line(error)}: "
+            f"{argument}: evaluating {argument}(t, x) at one point with d = {dim} "
+            f"failed with {first_line(error)}: "
             "write it with jax.numpy for one point, x of shape (d,)."
         ) from error
     shape, dtype = getattr(out, "shape", None), getattr(out, "dtype", None)
     if shape is None or dtype is None:
-        # A Python number is a scalar like any other.
+        # A Python number has no shape or dtype, but is a valid scalar.
         if not isinstance(out, int | float) or isinstance(out, bool):
             raise ArgumentTypeError(
                 f"{argument}: {argument}(t, x) must return an array, got {type(out).__name__}."
@@ -86,8 +98,8 @@ def _check_shape(
         shape, dtype = (), jnp.result_type(float)
     if tuple(shape) not in shapes:
         raise ArgumentError(
-            f"{argument}: {argument}(t, x) must return {words} for one point, got shape {tuple(shape)}: "
-            "write it for x of shape (d,); batching is done for you."
+            f"{argument}: {argument}(t, x) must return {words} for one point, "
+            f"got shape {tuple(shape)}: write it for x of shape (d,); batching is done for you."
         )
     if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
         raise ArgumentTypeError(
@@ -99,6 +111,6 @@ def _check_shape(
         )
     except Exception as error:
         raise ArgumentTypeError(
-            f"{argument}: {argument}(t, x) cannot be differentiated in x by reverse mode ({first_line(error)}): "
-            "write it without while_loop, or with a custom gradient."
+            f"{argument}: {argument}(t, x) cannot be differentiated in x by reverse mode "
+            f"({first_line(error)}): write it without while_loop, or with a custom gradient."
         ) from error

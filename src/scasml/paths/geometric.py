@@ -1,4 +1,4 @@
-"""Geometric Brownian motion: log X is Gaussian, so the jump is exact whatever its length."""
+"""`GeometricBrownian`: geometric Brownian motion. log X is Gaussian, so X is drawn exactly."""
 
 from typing import Any
 
@@ -7,15 +7,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
 from .base import AbstractDynamics, AbstractPathLaw, Jump
-from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
-from .gaussian import DIFFUSION, DRIFT
+from .coefficients import (
+    DIFFUSION_SHAPES,
+    DRIFT_SHAPES,
+    Coefficient,
+    check_invertible,
+    check_width,
+    coefficient,
+    diffuse,
+)
 
 
 class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
     """dX_i = X_i (mu_i dt + (L dW)_i): prices with drift mu and volatility L.
 
-    `drift` is a scalar or (d,); `volatility` a scalar, (d,), or (d, d) for correlated noise, such as
-    volatilities times a Cholesky factor of their correlations.
+    `drift` mu is a scalar or (d,). `volatility` L is a scalar, (d,), or a matrix (d, d) for
+    correlated noise: for instance volatilities times a Cholesky factor of their correlations.
     """
 
     rate: Coefficient
@@ -23,14 +30,14 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
     steps: int = eqx.field(static=True)
 
     def __init__(self, drift: ArrayLike | Any, volatility: ArrayLike | Any):
-        self.rate = coefficient("drift", drift, DRIFT, 1)
-        self.volatility = coefficient("volatility", volatility, DIFFUSION, 2)
+        self.rate = coefficient("drift", drift, DRIFT_SHAPES, 1)
+        self.volatility = coefficient("volatility", volatility, DIFFUSION_SHAPES, 2)
         check_invertible("volatility", self.volatility)
         self.steps = 1
 
     def check(self, dim: int) -> None:
-        check_width("drift", self.rate, dim, DRIFT)
-        check_width("volatility", self.volatility, dim, DIFFUSION)
+        check_width("drift", self.rate, dim, DRIFT_SHAPES)
+        check_width("volatility", self.volatility, dim, DIFFUSION_SHAPES)
 
     def drift(self, t: Array, x: Array) -> Array:
         return jnp.asarray(self.rate, x.dtype) * x
@@ -48,10 +55,10 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)).
+        """Return X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)) and its weight.
 
-        With D = diag(X_t / x) the integrand sigma(X)^-1 D of the weight is constant in time, and the
-        weight is (W_t - W_s)/(t - s), as for constant coefficients.
+        The derivative process is D = diag(X_t / x). The integrand sigma(X)^-1 D of the weight is
+        then constant in time, so the weight is (W_t - W_s)/(t - s), as for constant coefficients.
         """
         (xi,) = noise
         root, square = jnp.sqrt(duration), jnp.square(self.volatility)

@@ -1,4 +1,4 @@
-"""The Ornstein-Uhlenbeck process: Gaussian with a mean that relaxes, so the jump is exact whatever its length."""
+"""`OrnsteinUhlenbeck`: a Gaussian process that reverts to a mean, and is drawn exactly."""
 
 from typing import Any
 
@@ -9,14 +9,22 @@ from jaxtyping import Array, ArrayLike
 
 from .._support.errors import ArgumentError
 from .base import AbstractDynamics, AbstractPathLaw, Jump
-from .coefficients import Coefficient, check_invertible, check_width, coefficient, diffuse
-from .gaussian import DIFFUSION, DRIFT
+from .coefficients import (
+    DIFFUSION_SHAPES,
+    DRIFT_SHAPES,
+    Coefficient,
+    check_invertible,
+    check_width,
+    coefficient,
+    diffuse,
+)
 
 
 class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
     """dX = k (m - X) dt + sigma dW: reversion at `rate` k to `mean` m.
 
-    `rate` and `mean` are scalars or (d,); `diffusion` a scalar or (d,), or (d, d) if the rate is a scalar.
+    `rate` and `mean` are scalars or (d,). `diffusion` sigma is a scalar or (d,); it may be a matrix
+    (d, d) if the rate is a scalar.
     """
 
     rate: Coefficient
@@ -27,21 +35,22 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
     def __init__(
         self, rate: ArrayLike | Any, mean: ArrayLike | Any = 0.0, diffusion: ArrayLike | Any = 1.0
     ):
-        self.rate = coefficient("rate", rate, DRIFT, 1)
-        self.mean = coefficient("mean", mean, DRIFT, 1)
-        self.sigma = coefficient("diffusion", diffusion, DIFFUSION, 2)
+        self.rate = coefficient("rate", rate, DRIFT_SHAPES, 1)
+        self.mean = coefficient("mean", mean, DRIFT_SHAPES, 1)
+        self.sigma = coefficient("diffusion", diffusion, DIFFUSION_SHAPES, 2)
         check_invertible("diffusion", self.sigma)
         if self.sigma.ndim == 2 and self.rate.ndim == 1 and len(np.unique(self.rate)) > 1:
             raise ArgumentError(
-                f"rate must be a scalar where diffusion is a matrix, got shapes {self.rate.shape} and {self.sigma.shape}: "
+                "rate must be a scalar where diffusion is a matrix, got shapes "
+                f"{self.rate.shape} and {self.sigma.shape}: "
                 "pass drift= and diffusion= as functions to Problem instead."
             )
         self.steps = 1
 
     def check(self, dim: int) -> None:
-        check_width("rate", self.rate, dim, DRIFT)
-        check_width("mean", self.mean, dim, DRIFT)
-        check_width("diffusion", self.sigma, dim, DIFFUSION)
+        check_width("rate", self.rate, dim, DRIFT_SHAPES)
+        check_width("mean", self.mean, dim, DRIFT_SHAPES)
+        check_width("diffusion", self.sigma, dim, DIFFUSION_SHAPES)
 
     def drift(self, t: Array, x: Array) -> Array:
         return jnp.asarray(self.rate, x.dtype) * (self.mean - x)
@@ -58,20 +67,24 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """X_t = m + e^{-k tau} (x - m) + sigma sqrt(v) xi with v = (1 - e^{-2 k tau})/(2 k), tau = t - s.
+        """Return X_t = m + e^{-k tau} (x - m) + sigma sqrt(v) xi and its weight.
 
-        The weight e^{-k tau} xi / sqrt(v) is the score of that Gaussian: the conditional mean given
-        X_t, and so the variance-minimal version, of the weight by the derivative process.
+        Here tau = t - s and v = (1 - e^{-2 k tau})/(2 k). The weight e^{-k tau} xi / sqrt(v) is the
+        score of this Gaussian. It is the conditional mean, given X_t, of the weight by the
+        derivative process, so its variance is minimal.
         """
         (xi,) = noise
         rate = jnp.asarray(self.rate, x.dtype)
-        decay, root = jnp.exp(-rate * duration), jnp.sqrt(duration * _relaxed(2 * rate * duration))
+        decay, root = (
+            jnp.exp(-rate * duration),
+            jnp.sqrt(duration * _relaxation(2 * rate * duration)),
+        )
         moved = x + (1 - decay) * (self.mean - x) + diffuse(self.sigma, root * xi)
         return Jump(moved, decay * xi / root if weight else None)
 
 
-def _relaxed(y: Array) -> Array:
-    """(1 - e^-y)/y, with its limit 1 at y = 0."""
+def _relaxation(y: Array) -> Array:
+    """Return (1 - e^-y)/y, which has the limit 1 at y = 0."""
     small = jnp.abs(y) < 1e-4
     safe = jnp.where(small, 1.0, y)
     return jnp.where(small, 1 - y / 2, -jnp.expm1(-safe) / safe)

@@ -1,15 +1,17 @@
-"""Paths with a further drift v and a potential a, in steps: dX = (mu + v) dt + sigma dW, growth = int a dt.
+"""`Tilted`: paths with an additional drift v and a potential a, simulated in steps.
 
-A step of length h is half of v, the jump J of mu and sigma alone, and the other half of v where that leads:
+The paths follow dX = (mu + v) dt + sigma dW and accumulate growth = int a dt. One step of length h
+applies half of v, then the jump J of the dynamics without v, then the other half of v:
 
-    Y = J(X + h/2 v),    v' = v(t + h, Y + h/2 v),    X' = Y + h/2 v',    growth' = growth + h/2 (a + a')
+    Y = J(X + h/2 v),    v' = v(t + h, Y + h/2 v),    X' = Y + h/2 v',
+    growth' = growth + h/2 (a + a')
 
-The next step begins with v' and a', so that each takes one evaluation of the two. Where J is exact the error falls as h^2: the halves stand
-about J as Strang's do, and what Euler's half step of v lacks on one side it has too much of on the other.
+where a' is the potential at the same point as v'. The next step begins with v' and a', so each
+step evaluates v and a once. If J is exact, the weak error falls as h^2: the half steps of v
+surround J symmetrically, as in Strang splitting, and the errors of the two Euler half steps cancel.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -18,60 +20,82 @@ from jaxtyping import Array
 
 from .base import AbstractDynamics, AbstractPathLaw, Jump
 from .coefficients import diffuse_transposed, undiffuse_transposed
-from .stepped import Stepped, in_pairs
+from .stepped import Stepped, sum_pairs
 
 
 class Tilted(AbstractPathLaw):
-    """`tilt(t, x)` is (v, a). Where `halved`, half as many steps over pairs of the same noise, as in `Stepped`."""
+    """The path law of a dynamics with an additional drift v and a potential a.
+
+    Where `coarse` is true, the path takes half the number of steps, each twice as long, on the
+    sums of consecutive Brownian increments; see `Stepped`.
+
+    Attributes:
+        dynamics: the coefficients mu and sigma of X.
+        tilt: a function of (t, x) that returns v of shape (d,) and the scalar a.
+        scheme: a name in `SCHEMES`, used if the dynamics has no exact path law.
+        steps: the number of steps; even if `coarse` can be true.
+        coarse: a bool, or a traced boolean scalar.
+    """
 
     dynamics: AbstractDynamics
     tilt: Callable[[Array, Array], tuple[Array, Array]]
-    scheme: Literal["euler", "milstein"] = eqx.field(static=True)
+    scheme: str = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    halved: bool | Array = False
+    coarse: bool | Array = False
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
         lengths = jnp.broadcast_to(duration / self.steps, (self.steps,))
-        if self.halved is not False:
-            lengths = jnp.where(self.halved, in_pairs(lengths), lengths)
-            noise = jnp.where(self.halved, in_pairs(noise) / jnp.sqrt(2.0).astype(x.dtype), noise)
+        if self.coarse is not False:
+            lengths = jnp.where(self.coarse, sum_pairs(lengths), lengths)
+            noise = jnp.where(self.coarse, sum_pairs(noise) / jnp.sqrt(2.0).astype(x.dtype), noise)
         times = s + jnp.cumsum(lengths) - lengths
         path = lambda x: self.path(x, times, lengths, noise)
         if not weight:
-            end, (_, grown) = path(x)
-            return Jump(end, None, jnp.sum(grown))
-        (end, (states, grown)), pull = jax.vjp(path, x)
-        # A shift of x that dies away in equal parts: the noise makes up for what is gone of it, the growth sees what is left.
+            end, (_, growths) = path(x)
+            return Jump(end, None, jnp.sum(growths))
+        (end, (states, growths)), pull = jax.vjp(path, x)
+        # A shift of x is removed linearly over the duration. The weight is the change of measure
+        # that removes it. The lift is the derivative of the growth along the remaining shift.
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
         dual = jax.lax.map(
-            lambda at: integrand(*at),
+            lambda inputs: integrand(*inputs),
             (times, states, jnp.sqrt(lengths)[:, None] * noise / duration),
         )
-        left = 1 - (times + lengths / 2 - s) / duration
-        none = jnp.zeros_like(end)
-        slope = lambda states, grown: diffuse_transposed(
-            self.dynamics.diffusion(s, x), pull((none, (states, grown)))[0]
+        remaining = 1 - (times + lengths / 2 - s) / duration
+        zero = jnp.zeros_like(end)
+        pull_back = lambda states, growths: diffuse_transposed(
+            self.dynamics.diffusion(s, x), pull((zero, (states, growths)))[0]
         )
         return Jump(
             end,
-            slope(dual, jnp.zeros_like(left)),
-            jnp.sum(grown),
-            slope(jnp.zeros_like(dual), left),
+            pull_back(dual, jnp.zeros_like(remaining)),
+            jnp.sum(growths),
+            pull_back(jnp.zeros_like(dual), remaining),
         )
 
     def path(
         self, x: Array, times: Array, lengths: Array, noise: Array
     ) -> tuple[Array, tuple[Array, Array]]:
-        """X at the end; X at the beginning of every step, and the growth over it."""
+        """Simulate one path from x.
+
+        Arguments:
+            x: the state at the beginning, of shape (d,).
+            times: the time at which each step begins, of shape (steps,).
+            lengths: the length of each step, of shape (steps,).
+            noise: standard normal numbers of shape (steps, d).
+
+        Returns X at the end, and a pair: X at the beginning of each step, of shape (steps, d), and
+        the growth over each step, of shape (steps,).
+        """
         jumps = self.dynamics.exact or Stepped(dynamics=self.dynamics, scheme=self.scheme, steps=1)
 
         def step(
-            held: tuple[Array, Array, Array], at: tuple[Array, Array, Array]
+            carry: tuple[Array, Array, Array], inputs: tuple[Array, Array, Array]
         ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
-            (x, v, a), (t, h, xi) = held, at
+            (x, v, a), (t, h, xi) = carry, inputs
             y = jumps.move(xi[None], t, x + h / 2 * v, h, False).x
             v_next, a_next = self.tilt(t + h, y + h / 2 * v)
-            if self.halved is not False:  # a step of no length leaves all as it is
+            if self.coarse is not False:  # a step of length zero must keep v and a unchanged
                 v_next, a_next = jnp.where(h > 0, v_next, v), jnp.where(h > 0, a_next, a)
             return (y + h / 2 * v_next, v_next, a_next), (x, h / 2 * (a + a_next))
 

@@ -1,25 +1,32 @@
-"""The zoo: benchmark PDEs, each with a reference solution and a bound on that reference's error.
+"""The zoo: benchmark PDEs with reference solutions whose error is bounded.
 
-u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0,    z = sigma^T grad u,    u(T, .) = g
+    u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0
+    u(T, .) = g,    z = sigma^T grad u
+
+Each module `_name` defines one or two constructors, which take parameters and return a `Problem`.
+A new constructor is decorated with `zoo` and imported below; `catalogue` then contains it.
 """
 
-from collections.abc import Callable
-
-from .._equations.problem import Problem
-from ._allen_cahn_variable import allen_cahn_variable
-from ._black_scholes_barenblatt import black_scholes_barenblatt
-from ._black_scholes_basket import black_scholes_basket
-from ._burgers import BURGERS_PAPER, BURGERS_TABLE, burgers, burgers_type
+# The order of these imports is the order of `catalogue()` and of `scasml problems`.
+# isort: off
+from ._zoo import catalogue, zoo
 from ._convection_diffusion import convection_diffusion
+from ._burgers import BURGERS_PAPER, BURGERS_TABLE, burgers
+from ._lqg import lqg
+from ._diffusion_reaction import diffusion_reaction
+from ._hjb import hjb
+from ._radial import allen_cahn, sine_gordon
+from ._burgers_type import burgers_type
+from ._quadratic_gradient import quadratic_gradient
+from ._hjb_lin import hjb_lin
+from ._black_scholes_barenblatt import black_scholes_barenblatt
 from ._default_risk import default_risk
 from ._different_rates import different_rates
-from ._diffusion_reaction import diffusion_reaction
 from ._heston import heston
-from ._hjb_lin import hjb_lin
-from ._lqg import hjb, lqg
 from ._ornstein_uhlenbeck import ornstein_uhlenbeck
-from ._quadratic_gradient import quadratic_gradient
-from ._radial import allen_cahn, sine_gordon
+from ._allen_cahn_variable import allen_cahn_variable
+from ._black_scholes_basket import black_scholes_basket
+# isort: on
 
 __all__ = [
     "BURGERS_PAPER",
@@ -42,28 +49,5 @@ __all__ = [
     "ornstein_uhlenbeck",
     "quadratic_gradient",
     "sine_gordon",
+    "zoo",
 ]
-
-
-def catalogue() -> dict[str, Callable[..., Problem]]:
-    """Every constructor of the zoo by name; the first line of its docstring says what it builds and where it is from."""
-    zoo = (
-        convection_diffusion,
-        burgers,
-        lqg,
-        diffusion_reaction,
-        hjb,
-        allen_cahn,
-        sine_gordon,
-        burgers_type,
-        quadratic_gradient,
-        hjb_lin,
-        black_scholes_barenblatt,
-        default_risk,
-        different_rates,
-        heston,
-        ornstein_uhlenbeck,
-        allen_cahn_variable,
-        black_scholes_basket,
-    )
-    return {build.__name__: build for build in zoo}

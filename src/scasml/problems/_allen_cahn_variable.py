@@ -1,4 +1,8 @@
-"""Allen-Cahn where the noise depends on the state, with a source that makes sin(t + sum x / sqrt d) the solution."""
+"""The Allen-Cahn equation with a diffusion that depends on x.
+
+`allen_cahn_variable` builds the problem. A source term makes u = sin(t + sum x / sqrt d) its
+solution.
+"""
 
 import math
 from typing import Any
@@ -10,23 +14,24 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .._equations.problem import Problem, Reference
-from ._zoo import ROUNDING, constructor, dimension
+from ._zoo import ROUNDING, dimension, zoo
 
 HORIZON = 0.5
 AMPLITUDE = 0.3
 
 
 class _Diffusion(eqx.Module):
-    """sigma_i = 1 + 0.3 sin x_i, a diagonal."""
+    """The diagonal of sigma: sigma_i = 1 + 0.3 sin x_i."""
 
     def __call__(self, t: Array, x: Array) -> Array:
         return 1 + AMPLITUDE * jnp.sin(x)
 
 
 class _Reaction(eqx.Module):
-    """F = u - u^3 + f,    f = -(u*_t + 1/2 sum_i sigma_i^2 d_ii u* + u* - u*^3),    u* = sin(phase).
+    """F = u - u^3 + f,    f = -(u*_t + 1/2 sum_i sigma_i^2 d_ii u* + u* - u*^3).
 
-    d_ii u* = -sin(phase)/d, so the second term is the mean of sigma_i^2 times -sin(phase)/2.
+    Here u* = sin(phase) is the solution, with phase = t + sum x / sqrt d. Since
+    d_ii u* = -sin(phase)/d, the second term of f is the mean of sigma_i^2 times -sin(phase)/2.
     """
 
     def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
@@ -47,13 +52,15 @@ def _exact(t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     return np.sin(t + np.sum(x, axis=-1) / np.sqrt(x.shape[-1]))
 
 
-@constructor
+@zoo
 def allen_cahn_variable(dim: int = 20) -> Problem:
-    """Allen-Cahn with state-dependent noise, manufactured to have the exact solution u = sin(t + sum x / sqrt d).
+    """Allen-Cahn with diffusion that depends on x, exact solution u = sin(t + sum x / sqrt d).
 
-    u_t + 1/2 sum_i (1 + 0.3 sin x_i)^2 d_ii u + u - u^3 + f(t, x) = 0,    u(T, x) = sin(T + sum x / sqrt d),    T = 1/2
+    u_t + 1/2 sum_i (1 + 0.3 sin x_i)^2 d_ii u + u - u^3 + f(t, x) = 0
+    u(T, x) = sin(T + sum x / sqrt d),    T = 1/2
 
-    f is what makes it so. x0 = (1, ..., 1)/sqrt d, where u = sin 1.
+    The source f is chosen such that this is the solution. x0 = (1, ..., 1)/sqrt d, where
+    u(0, x0) = sin 1.
     """
     dim = dimension(dim)
     return Problem(

@@ -1,4 +1,8 @@
-"""A call on the geometric mean of correlated assets, which is lognormal like each of them."""
+"""A call on the geometric mean of correlated assets in the Black-Scholes model.
+
+`black_scholes_basket` builds the problem. The geometric mean is lognormal, so the price is known in
+closed form.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +16,30 @@ from numpy.typing import NDArray
 from .._equations.problem import Problem, Reference
 from .._support.errors import ArgumentError, number, positive
 from ..paths import GeometricBrownian
-from ._zoo import constructor, dimension, final_time, time_to_go
-from .references.black_scholes import ROUNDING, call
-from .references.discount import Discount
+from ._zoo import Discount, dimension, final_time, time_to_go, zoo
+from .references.black_scholes import PRICE_ROUNDING, call
 
 SPOT = 100.0
 
 
 class _Terminal(eqx.Module):
-    """g = (geometric mean of x - K)^+; the mean of prices of which one is not positive counts as 0."""
+    """g = (geometric mean of x - K)^+, and 0 where a price is not positive."""
 
     strike: float = eqx.field(static=True)
 
     def __call__(self, x: Array) -> Array:
-        alive = jnp.all(x > 0)
-        mean = jnp.exp(jnp.mean(jnp.log(jnp.where(alive, x, 1.0))))
-        return jnp.where(alive, jnp.maximum(mean - self.strike, 0.0), 0.0)
+        all_positive = jnp.all(x > 0)
+        mean = jnp.exp(jnp.mean(jnp.log(jnp.where(all_positive, x, 1.0))))
+        return jnp.where(all_positive, jnp.maximum(mean - self.strike, 0.0), 0.0)
 
 
 @dataclass(frozen=True)
 class _Basket:
-    """ln of the mean is normal: its variance per time is that of one asset times (1 + (d - 1) rho)/d."""
+    """The exact price.
+
+    The logarithm of the geometric mean is normal. Its variance per unit of time is the variance
+    of one asset times (1 + (d - 1) rho)/d.
+    """
 
     correlation: float
     rate: float
@@ -43,18 +50,21 @@ class _Basket:
     def __call__(self, t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
         tau, dim = time_to_go(t, self.horizon), x.shape[-1]
         variance = self.volatility**2 * (1 + (dim - 1) * self.correlation) / dim
-        # The mean of logarithms drifts like one asset, at r - sigma^2/2, and its exponential half its own variance faster.
+        # The mean of the logarithms has the drift r - sigma^2/2 of one asset. Taking the
+        # exponential adds half the variance of that mean.
         growth = self.rate + (variance - self.volatility**2) / 2
-        alive = np.all(x > 0, axis=-1)
+        all_positive = np.all(x > 0, axis=-1)
         mean = np.where(
-            alive, np.exp(np.mean(np.log(np.where(alive[:, None], x, 1.0)), axis=-1)), 0.0
+            all_positive,
+            np.exp(np.mean(np.log(np.where(all_positive[:, None], x, 1.0)), axis=-1)),
+            0.0,
         )
         return np.exp(-self.rate * tau) * call(
             mean * np.exp(growth * tau), self.strike, np.sqrt(variance * tau)
         )
 
 
-@constructor
+@zoo
 def black_scholes_basket(
     dim: int = 100,
     correlation: float = 0.3,
@@ -63,11 +73,13 @@ def black_scholes_basket(
     strike: float = 100.0,
     horizon: float = 1.0,
 ) -> Problem:
-    """Black-Scholes call on the geometric mean of d correlated assets (Kemna & Vorst 1990), exact solution in closed form.
+    """Call on the geometric mean of correlated assets (Kemna & Vorst 1990), exact solution.
 
-    u_t + r <x, grad u> + (sigma^2/2) sum_ij rho_ij x_i x_j d_ij u - r u = 0,    u(T, x) = ((x_1 ... x_d)^(1/d) - K)^+
+    u_t + r <x, grad u> + (sigma^2/2) sum_ij rho_ij x_i x_j d_ij u - r u = 0
+    u(T, x) = ((x_1 ... x_d)^(1/d) - K)^+
 
-    rho_ij is `correlation` between every two assets, r `rate`, sigma `volatility`, K `strike`. x0 = (100, ..., 100).
+    rho_ij is `correlation` for any two different assets, r is `rate`, sigma is `volatility` and K
+    is `strike`. x0 = (100, ..., 100).
     """
     dim, horizon = dimension(dim), final_time(horizon)
     correlation = number("correlation", correlation, "pass the correlation of every two assets")
@@ -96,7 +108,7 @@ def black_scholes_basket(
         reference=Reference(
             _Basket(correlation, rate, volatility, strike, horizon),
             # Rounding grows with the size of the prices.
-            ROUNDING * max(1.0, strike / SPOT),
+            PRICE_ROUNDING * max(1.0, strike / SPOT),
             "exact, Black-Scholes for the geometric mean",
         ),
         x0=np.full(dim, SPOT),

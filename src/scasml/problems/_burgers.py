@@ -1,4 +1,8 @@
-"""Two Burgers equations with a logistic travelling wave, u = 1 / (1 + exp(-(t + k sum x)))."""
+"""The viscous Burgers equation, whose solution is a logistic travelling wave.
+
+`burgers` builds the problem. `Convection`, `LogisticTerminal` and `LogisticWave` also serve
+`burgers_type`.
+"""
 
 import math
 from dataclasses import dataclass
@@ -15,16 +19,16 @@ from scipy.special import expit
 from .._equations.domain import Box
 from .._equations.problem import Problem, Reference
 from .._support.errors import ArgumentError, positive
-from ._zoo import ROUNDING, constructor, dimension
+from ._zoo import ROUNDING, dimension, zoo
 
 BURGERS_PAPER = math.sqrt(2.0)
 """sigma0 in the text of the SCaSML paper."""
 
 BURGERS_TABLE = 0.25
-"""sigma0 in the paper's public code; its Table 1 was made with this one."""
+"""sigma0 in the public code of the SCaSML paper, which produced its Table 1."""
 
 
-class _Convection(eqx.Module):
+class Convection(eqx.Module):
     """F = scale (u - shift) sum z."""
 
     scale: float = eqx.field(static=True)
@@ -34,7 +38,7 @@ class _Convection(eqx.Module):
         return self.scale * (u - self.shift) * jnp.sum(z)
 
 
-class _Terminal(eqx.Module):
+class LogisticTerminal(eqx.Module):
     """g = logistic(T + slope sum x)."""
 
     horizon: float = eqx.field(static=True)
@@ -45,8 +49,8 @@ class _Terminal(eqx.Module):
 
 
 @dataclass(frozen=True)
-class _Wave:
-    """u = logistic(t + slope sum x)."""
+class LogisticWave:
+    """The exact solution u = logistic(t + slope sum x)."""
 
     slope: float
 
@@ -54,20 +58,23 @@ class _Wave:
         return expit(t + self.slope * np.sum(x, axis=-1))
 
 
-@constructor
+@zoo
 def burgers(
     dim: int = 20,
     sigma0: float = BURGERS_TABLE,
     drift_in: Literal["paths", "nonlinearity"] = "paths",
 ) -> Problem:
-    """Viscous Burgers (E, Hutzenthaler, Jentzen & Kruse, JSC 2019; SCaSML paper), exact solution u = logistic(t + sum x).
+    """Viscous Burgers equation (SCaSML paper), exact solution u = logistic(t + sum x).
 
-    u_t - (1/d + sigma0^2/2) sum_i d_i u + (sigma0^2/2) Lap u + sigma0^2 u sum_i d_i u = 0,    T = 1/2
+    u_t - (1/d + sigma0^2/2) sum_i d_i u + (sigma0^2/2) Lap u + sigma0^2 u sum_i d_i u = 0
+    T = 1/2
 
-    The SCaSML paper's text has sigma0 = sqrt 2 (`BURGERS_PAPER`); its public code and Table 1 have 0.25 (`BURGERS_TABLE`).
+    The equation is from E, Hutzenthaler, Jentzen & Kruse (JSC 2019). The text of the SCaSML paper
+    has sigma0 = sqrt 2 (`BURGERS_PAPER`). Its public code and its Table 1 have 0.25
+    (`BURGERS_TABLE`).
 
-    `drift_in` says who carries the linear convection: "paths" makes it the drift of the diffusion,
-    as the SCaSML paper does, "nonlinearity" leaves the paths driftless and puts it into F.
+    `drift_in` says where the linear convection goes. With "paths" it is the drift of the paths, as
+    in the SCaSML paper. With "nonlinearity" it is a term of F, and the paths have no drift.
     """
     dim = dimension(dim)
     sigma0 = positive(
@@ -85,34 +92,13 @@ def burgers(
         horizon=horizon,
         drift=-speed if in_paths else 0.0,
         diffusion=sigma0,
-        nonlinearity=_Convection(sigma0, 0.0 if in_paths else speed / sigma0**2),
-        terminal=_Terminal(horizon, 1.0),
+        nonlinearity=Convection(sigma0, 0.0 if in_paths else speed / sigma0**2),
+        terminal=LogisticTerminal(horizon, 1.0),
         name="burgers",
         domain=Box(-0.5, 0.5),
         reference=Reference(
-            _Wave(1.0),
+            LogisticWave(1.0),
             ROUNDING,
             "exact, u = logistic(t + sum x) (E, Hutzenthaler, Jentzen & Kruse 2019)",
-        ),
-    )
-
-
-@constructor
-def burgers_type(dim: int = 50) -> Problem:
-    """Burgers-type equation (E, Han & Jentzen, CMS 2017), exact solution u = logistic(t + sum x / d).
-
-    u_t + (d^2/2) Lap u + (u - (2 + d)/(2 d)) sum z = 0,    z = d grad u,    T = 0.2
-    """
-    dim = dimension(dim)
-    horizon = 0.2
-    return Problem(
-        dim=dim,
-        horizon=horizon,
-        diffusion=float(dim),
-        nonlinearity=_Convection(1.0, (2 + dim) / (2 * dim)),
-        terminal=_Terminal(horizon, 1 / dim),
-        name="burgers_type",
-        reference=Reference(
-            _Wave(1 / dim), ROUNDING, "exact, u = logistic(t + sum x / d) (E, Han & Jentzen 2017)"
         ),
     )

@@ -1,4 +1,7 @@
-"""Linear convection-diffusion with a linear solution."""
+"""Linear convection-diffusion with a linear solution.
+
+`convection_diffusion` builds the problem.
+"""
 
 from typing import Any
 
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._equations.domain import Box
 from .._equations.problem import Problem, Reference
-from ._zoo import ROUNDING, constructor, dimension
+from ._zoo import ROUNDING, dimension, zoo
 
 HORIZON = 0.5
 
@@ -28,7 +31,7 @@ def _exact(t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     return np.sum(x, axis=-1) + t
 
 
-@constructor
+@zoo
 def convection_diffusion(dim: int = 10) -> Problem:
     """Linear convection-diffusion of the SCaSML paper, exact solution u = sum x + t.
 

@@ -1,4 +1,7 @@
-"""A reaction that vanishes on an oscillating solution of the heat equation."""
+"""A diffusion-reaction equation whose reaction is zero at an oscillating solution u*.
+
+`diffusion_reaction` builds the problem. u* also solves the heat equation, so it is the solution.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 from .._equations.domain import Ball
 from .._equations.problem import Problem, Reference
 from .._support.errors import positive
-from ._zoo import ROUNDING, constructor, dimension
+from ._zoo import ROUNDING, dimension, zoo
 
 HORIZON = 1.0
 MEAN = 1.6
@@ -40,7 +43,7 @@ class _Terminal(eqx.Module):
 
 @dataclass(frozen=True)
 class _Oscillation:
-    """u* = 1.6 + sin(l sum x) exp(l^2 d (t - T)/2), a solution of the heat equation."""
+    """The exact solution u* = 1.6 + sin(l sum x) exp(l^2 d (t - T)/2)."""
 
     frequency: float
     rate: float
@@ -51,13 +54,14 @@ class _Oscillation:
         )
 
 
-@constructor
+@zoo
 def diffusion_reaction(dim: int = 100, frequency: float = 0.1) -> Problem:
-    """Oscillating diffusion-reaction (Gobet & Turkedjiev 2017), exact solution u* = 1.6 + sin(l sum x) exp(l^2 d (t - 1)/2).
+    """Oscillating diffusion-reaction (Gobet & Turkedjiev 2017), exact solution u*.
 
     u_t + 1/2 Lap u + min(1, (u - u*)^2) = 0,    u(1, x) = 1.6 + sin(l sum x)
+    u* = 1.6 + sin(l sum x) exp(l^2 d (t - 1)/2)
 
-    l is `frequency`: 0.1 in the SCaSML paper, d^-1/2 in Gobet & Turkedjiev.
+    l is `frequency`. It is 0.1 in the SCaSML paper and d^-1/2 in Gobet & Turkedjiev.
     """
     dim = dimension(dim)
     frequency = positive("frequency", frequency, "pass the l of sin(l sum x)")

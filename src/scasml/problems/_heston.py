@@ -1,4 +1,7 @@
-"""The Heston model: a price and its variance, which drives its own noise."""
+"""A call in the Heston model, whose state is a price S and its variance v.
+
+`heston` builds the problem. Its reference is a one-dimensional integral.
+"""
 
 import math
 
@@ -9,12 +12,12 @@ from jaxtyping import Array
 
 from .._equations.problem import Problem, Reference
 from .._support.errors import ArgumentError, number, positive
-from ._zoo import constructor, final_time
-from .references.discount import Discount
+from ._zoo import Discount, final_time, zoo
 from .references.heston_price import ACCURACY, HestonCall
 
-# Beyond it the second noise is next to none, and the integral of the reference needs ever more nodes.
-STRONGEST = 0.9999
+# The largest abs(correlation). Closer to 1 sigma is nearly singular, and the integral of the
+# reference needs more and more nodes.
+MAX_CORRELATION = 0.9999
 
 
 class _Drift(eqx.Module):
@@ -42,15 +45,15 @@ class _Diffusion(eqx.Module):
 
     def __call__(self, t: Array, x: Array) -> Array:
         price, variance = x
-        alive = variance > 0
-        # The root of the branch not taken must have a finite derivative too.
-        root = jnp.where(alive, jnp.sqrt(jnp.where(alive, variance, 1.0)), 0.0)
+        is_positive = variance > 0
+        # The derivative of `where` is finite only if the branch not taken has a finite derivative.
+        root = jnp.where(is_positive, jnp.sqrt(jnp.where(is_positive, variance, 1.0)), 0.0)
         along, across = self.correlation, math.sqrt(1 - self.correlation**2)
-        shared = self.vol_of_variance * root
+        deviation = self.vol_of_variance * root
         return jnp.stack(
             [
                 jnp.stack([root * price, jnp.zeros_like(root)]),
-                jnp.stack([along * shared, across * shared]),
+                jnp.stack([along * deviation, across * deviation]),
             ]
         )
 
@@ -64,7 +67,7 @@ class _Terminal(eqx.Module):
         return jnp.maximum(x[0] - self.strike, 0.0)
 
 
-@constructor
+@zoo
 def heston(
     spot: float = 100.0,
     variance: float = 0.04,
@@ -77,20 +80,25 @@ def heston(
     horizon: float = 1.0,
     strike: float = 100.0,
 ) -> Problem:
-    """Call in the Heston model (Heston 1993; parameters of a QuantLib test), reference by a one-dimensional integral.
+    """Call in the Heston model (Heston 1993), reference by a one-dimensional integral.
 
-    u_t + (r - q) S u_S + kappa (theta - v) u_v + (v/2) (S^2 u_SS + 2 rho xi S u_Sv + xi^2 u_vv) - r u = 0
+    u_t + (r - q) S u_S + kappa (theta - v) u_v - r u
+        + (v/2) (S^2 u_SS + 2 rho xi S u_Sv + xi^2 u_vv) = 0
     u(T, S, v) = (S - K)^+
 
-    x = (S, v). kappa is `reversion`, theta `mean_variance`, xi `vol_of_variance`, rho `correlation`, r `rate`,
-    q `dividend`, K `strike`; x0 = (`spot`, `variance`). The variance never turns negative, its discretised
-    paths may: the coefficients have v^+ = max(v, 0) for v (full truncation).
+    x = (S, v) and x0 = (`spot`, `variance`). kappa is `reversion`, theta is `mean_variance`, xi is
+    `vol_of_variance`, rho is `correlation`, r is `rate`, q is `dividend` and K is `strike`. The
+    default parameters are those of a test of QuantLib.
+
+    The exact variance is never negative, but discretised paths may be. The coefficients therefore
+    use v^+ = max(v, 0) instead of v (full truncation).
     """
     spot = positive("spot", spot, "pass the price S at time 0")
     variance = number("variance", variance, "pass the variance v at time 0")
     if variance < 0:
         raise ArgumentError(
-            f"variance must not be negative, got {variance!r}: pass the variance v at time 0, a volatility squared."
+            f"variance must not be negative, got {variance!r}: "
+            "pass the variance v at time 0, a volatility squared."
         )
     reversion = positive(
         "reversion", reversion, "pass the speed kappa at which the variance returns to its mean"
@@ -104,9 +112,10 @@ def heston(
     correlation = number(
         "correlation", correlation, "pass the correlation rho of price and variance"
     )
-    if abs(correlation) > STRONGEST:
+    if abs(correlation) > MAX_CORRELATION:
         raise ArgumentError(
-            f"correlation must lie within [-{STRONGEST}, {STRONGEST}], got {correlation!r}: "
+            f"correlation must lie within [-{MAX_CORRELATION}, {MAX_CORRELATION}], "
+            f"got {correlation!r}: "
             "sigma is not invertible at 1, and nearly so close to it."
         )
     rate = number("rate", rate, "pass the rate of interest r")
@@ -132,7 +141,8 @@ def heston(
                 strike,
             ),
             ACCURACY * (spot + strike),
-            "Lewis's integral of the characteristic function on a turned ray, double-exponential rule",
+            "Lewis's integral of the characteristic function on a turned ray, "
+            "double-exponential rule",
         ),
         x0=np.array([spot, variance]),
     )

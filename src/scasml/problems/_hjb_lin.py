@@ -1,4 +1,7 @@
-"""A Hamilton-Jacobi-Bellman equation with a linear solution, whatever the power of its gradient."""
+"""A Hamilton-Jacobi-Bellman equation whose solution is linear in x.
+
+`hjb_lin` builds the problem. The power of the gradient in F is a parameter.
+"""
 
 import math
 from typing import Any
@@ -11,21 +14,24 @@ from numpy.typing import NDArray
 
 from .._equations.problem import Problem, Reference
 from .._support.errors import ArgumentError, number
-from ._zoo import ROUNDING, constructor, dimension
+from ._zoo import ROUNDING, dimension, zoo
 
 HORIZON = 1.0
 
 
 def _absolute_power(z: Array, exponent: float) -> Array:
-    """|z|^c with finite derivatives of every order at z = 0: those of z^c where c is even, 0 where there is none."""
+    """Return |z|^c, whose automatic derivatives of every order are finite at z = 0.
+
+    They are those of z^c if c is even, and 0 where no derivative exists.
+    """
     even = 2 * int(exponent // 2)
     rest = exponent - even
     if rest == 0:
         return z**even
     if rest == 1:
         return z**even * jnp.abs(z)
-    away = z != 0
-    return z**even * jnp.where(away, jnp.abs(jnp.where(away, z, 1.0)) ** rest, 0.0)
+    nonzero = z != 0
+    return z**even * jnp.where(nonzero, jnp.abs(jnp.where(nonzero, z, 1.0)) ** rest, 0.0)
 
 
 class _Hamiltonian(eqx.Module):
@@ -48,19 +54,20 @@ def _exact(t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
     return np.sum(x, axis=-1) + HORIZON - t
 
 
-@constructor
+@zoo
 def hjb_lin(dim: int = 100, exponent: float = 1.0) -> Problem:
-    """HJB-Lin (Hu, Shukla, Karniadakis & Kawaguchi 2024, SDGD), exact solution u = sum x + T - t.
+    """HJB-Lin (Hu, Shukla, Karniadakis & Kawaguchi 2024), exact solution u = sum x + T - t.
 
     u_t + Lap u + 2 - (1/d) sum_i |d_i u|^c = 0,    u(T, x) = sum x,    T = 1
 
-    c is `exponent`, at least 1.
+    c is `exponent`, at least 1. The problem is from the paper on SDGD.
     """
     dim = dimension(dim)
     exponent = number("exponent", exponent, "pass the power of |d_i u|")
     if exponent < 1:
         raise ArgumentError(
-            f"exponent must be at least 1, got {exponent!r}: below it |d_i u|^exponent is not Lipschitz at 0."
+            f"exponent must be at least 1, got {exponent!r}: "
+            "below it |d_i u|^exponent is not Lipschitz at 0."
         )
     return Problem(
         dim=dim,

@@ -1,4 +1,7 @@
-"""Hamilton-Jacobi-Bellman equations of linear-quadratic-Gaussian control, with an exact one-dimensional integral."""
+"""The Hamilton-Jacobi-Bellman equation of LQG control with random coefficients in g.
+
+`lqg` builds the problem. Its reference is an exact one-dimensional integral.
+"""
 
 import math
 
@@ -11,24 +14,8 @@ from numpy.typing import NDArray
 from .._equations.domain import Ball
 from .._equations.problem import Problem, Reference
 from .._support.errors import whole
-from ._zoo import constructor, dimension, final_time
-from .references.log_quadratic import ACCURACY, Chain, Identity, LogQuadratic, chain_coefficients
-
-SOURCE = "Hopf-Cole and 1/(1+q) = int_0^inf exp(-s(1+q)) ds: a one-dimensional integral, double-exponential rule"
-
-
-class _Hamiltonian(eqx.Module):
-    """F = -|z|^2/2, which is -|grad u|^2."""
-
-    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
-        return -0.5 * jnp.sum(jnp.square(z))
-
-
-class _Terminal(eqx.Module):
-    """g = ln((1 + |x|^2)/2)."""
-
-    def __call__(self, x: Array) -> Array:
-        return jnp.log1p(jnp.sum(jnp.square(x))) - math.log(2.0)
+from ._zoo import QuadraticHamiltonian, dimension, final_time, zoo
+from .references.log_quadratic import ACCURACY, SOURCE, Chain, LogQuadratic, chain_coefficients
 
 
 class _ChainTerminal(eqx.Module):
@@ -45,34 +32,16 @@ class _ChainTerminal(eqx.Module):
         ) - math.log(2.0)
 
 
-@constructor
-def hjb(dim: int = 100, horizon: float = 1.0) -> Problem:
-    """HJB-LQG (Han, Jentzen & E, PNAS 2018), reference by an exact one-dimensional integral.
-
-    u_t + Lap u - |grad u|^2 = 0,    u(T, x) = ln((1 + |x|^2)/2)
-    """
-    dim, horizon = dimension(dim), final_time(horizon)
-    return Problem(
-        dim=dim,
-        horizon=horizon,
-        diffusion=np.sqrt(2.0),
-        nonlinearity=_Hamiltonian(),
-        terminal=_Terminal(),
-        name="hjb",
-        domain=Ball(1.0),
-        reference=Reference(LogQuadratic(Identity(dim), horizon), ACCURACY, SOURCE),
-    )
-
-
-@constructor
+@zoo
 def lqg(dim: int = 100, horizon: float = 0.5, seed: int = 0) -> Problem:
-    """LQG control with random coefficients (SCaSML paper), reference by an exact one-dimensional integral.
+    """LQG control with random coefficients (SCaSML paper), reference by an exact 1-d integral.
 
     u_t + Lap u - |grad u|^2 = 0
     u(T, x) = ln((1 + sum_{i<d} [c1_i (x_i - x_{i+1})^2 + c2_i x_{i+1}^2])/2)
 
-    c1 and c2 are one draw from U[1/2, 3/2]^(d-1) each, made from `seed`: g is one function. (The paper's
-    text has T = 1/2, its public code T = 1 and fresh coefficients for every point.)
+    c1 and c2 are drawn once each from U[1/2, 3/2]^(d-1) with `seed`, so g is a fixed function. The
+    text of the SCaSML paper has T = 1/2. Its public code has T = 1 and draws new coefficients for
+    every point.
     """
     dim, horizon = dimension(dim, at_least=2), final_time(horizon)
     seed = whole("seed", seed, 0, "pass the seed of the coefficients c1 and c2")
@@ -81,7 +50,7 @@ def lqg(dim: int = 100, horizon: float = 0.5, seed: int = 0) -> Problem:
         dim=dim,
         horizon=horizon,
         diffusion=np.sqrt(2.0),
-        nonlinearity=_Hamiltonian(),
+        nonlinearity=QuadraticHamiltonian(),
         terminal=_ChainTerminal(c1, c2),
         name="lqg",
         domain=Ball(1.0),

@@ -1,4 +1,7 @@
-"""Linear-quadratic control of an Ornstein-Uhlenbeck process."""
+"""Linear-quadratic control of an Ornstein-Uhlenbeck process.
+
+`ornstein_uhlenbeck` builds the problem. Its solution is that of a Riccati equation.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +15,9 @@ from numpy.typing import NDArray
 from .._equations.problem import Problem, Reference
 from .._support.errors import positive
 from ..paths import OrnsteinUhlenbeck
-from ._zoo import ROUNDING, constructor, dimension, time_to_go
+from ._zoo import ROUNDING, QuadraticHamiltonian, dimension, time_to_go, zoo
 
 HORIZON = 1.0
-
-
-class _Hamiltonian(eqx.Module):
-    """F = -|z|^2/2."""
-
-    def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:
-        return -0.5 * jnp.sum(jnp.square(z))
 
 
 class _Terminal(eqx.Module):
@@ -35,7 +31,11 @@ class _Terminal(eqx.Module):
 
 @dataclass(frozen=True)
 class _Riccati:
-    """u = P |x|^2/2 + r, where P' = -2 k P - s^2 P^2 and r' = (d/2) s^2 P in tau = T - t."""
+    """The exact solution u = P |x|^2/2 + r.
+
+    As functions of tau = T - t, P' = -2 k P - s^2 P^2 with P(0) = c, and r' = (d/2) s^2 P with
+    r(0) = 0.
+    """
 
     rate: float
     sigma: float
@@ -49,16 +49,17 @@ class _Riccati:
         return p * np.sum(np.square(x), axis=-1) / 2 + x.shape[-1] / 2 * np.log1p(spread)
 
 
-@constructor
+@zoo
 def ornstein_uhlenbeck(
     dim: int = 10, rate: float = 1.0, sigma: float = 1.0, weight: float = 1.0
 ) -> Problem:
-    """Linear-quadratic control of an Ornstein-Uhlenbeck process, exact solution u = P(T - t) |x|^2/2 + r(T - t).
+    """Linear-quadratic control of an Ornstein-Uhlenbeck process, exact solution by Riccati.
 
     u_t - k <x, grad u> + (s^2/2) Lap u - (s^2/2) |grad u|^2 = 0,    u(T, x) = c |x|^2/2,    T = 1
 
-    k is `rate`, s `sigma`, c `weight`: the least cost of steering dX = (-k X + s a) dt + s dW when the control a costs
-    |a|^2/2 per time and the end c |X_T|^2/2. x0 = (1, ..., 1).
+    k is `rate`, s is `sigma` and c is `weight`. u is the least expected cost of controlling
+    dX = (-k X + s a) dt + s dW. The control a costs |a|^2/2 per unit of time, and the final state
+    costs c |X_T|^2/2. x0 = (1, ..., 1).
     """
     dim = dimension(dim)
     rate = positive("rate", rate, "pass the speed k of the reversion to 0")
@@ -68,7 +69,7 @@ def ornstein_uhlenbeck(
         dim=dim,
         horizon=HORIZON,
         dynamics=OrnsteinUhlenbeck(rate, 0.0, sigma),
-        nonlinearity=_Hamiltonian(),
+        nonlinearity=QuadraticHamiltonian(),
         terminal=_Terminal(weight),
         name="ornstein_uhlenbeck",
         reference=Reference(

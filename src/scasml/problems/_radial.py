@@ -1,4 +1,8 @@
-"""Reaction-diffusion equations that start from g = 1/(2 + 0.4 |x|^2): Allen-Cahn and sine-Gordon."""
+"""The Allen-Cahn and sine-Gordon equations with g = 1/(2 + 0.4 |x|^2).
+
+`allen_cahn` and `sine_gordon` build the problems. Their solutions depend on t and |x| only, so the
+references solve an equation with one space variable.
+"""
 
 import math
 from typing import Any
@@ -11,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._equations.problem import Problem, Reference
 from .._support.errors import positive
-from ._zoo import constructor, dimension, final_time
+from ._zoo import dimension, final_time, zoo
 from .references.radial import CURVATURE, OFFSET, Radial, accuracy
 
 SOURCE = "reduction to the radius, Chebyshev collocation in space, DOP853 in time"
@@ -39,14 +43,16 @@ class _Terminal(eqx.Module):
 
 
 def _allen_cahn_rate(u: NDArray[Any]) -> NDArray[Any]:
+    """Return F(u)/u = 1 - u^2."""
     return 1 - np.square(u)
 
 
 def _sine_gordon_rate(u: NDArray[Any]) -> NDArray[Any]:
+    """Return F(u)/u = sin(u)/u, which is 1 at u = 0."""
     return np.sinc(u / np.pi)
 
 
-@constructor
+@zoo
 def allen_cahn(dim: int = 100, horizon: float = 0.3, sigma: float = math.sqrt(2.0)) -> Problem:
     """Allen-Cahn (Han, Jentzen & E, PNAS 2018), reference by radial reduction.
 
@@ -67,11 +73,13 @@ def allen_cahn(dim: int = 100, horizon: float = 0.3, sigma: float = math.sqrt(2.
     )
 
 
-@constructor
+@zoo
 def sine_gordon(dim: int = 100, horizon: float = 0.3) -> Problem:
-    """Sine-Gordon (Beck, Becker, Cheridito, Jentzen & Neufeld 2021, deep splitting), reference by radial reduction.
+    """Sine-Gordon (Beck et al. 2021, deep splitting), reference by radial reduction.
 
     u_t + Lap u + sin u = 0,    u(T, x) = 1/(2 + 0.4 |x|^2)
+
+    The problem is from Beck, Becker, Cheridito, Jentzen & Neufeld (2021).
     """
     dim, horizon = dimension(dim), final_time(horizon)
     sigma = math.sqrt(2.0)

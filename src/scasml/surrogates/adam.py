@@ -1,4 +1,9 @@
-"""Adam, in chunks of one compiled program: a run can be watched, stopped, kept on disk and gone on with, bit for bit."""
+"""Training by Adam, in calls of one compiled program of `STEPS_PER_CALL` steps each.
+
+`train` takes parameters, a loss and a `Schedule`, and returns a `TrainingRun`. Between two calls a
+run can report its progress, stop, or be saved. A run that resumes from a checkpoint ends with the
+same bits as one that was never interrupted.
+"""
 
 import json
 import math
@@ -18,64 +23,75 @@ from .._io.progress import Training, TrainingReport, training_bar
 from .._support.errors import FileError, missing_extra
 from .files import read, write
 
-CHUNK = 50
-# The residual has stopped falling when a window of chunks is above this share of the one before.
-WINDOW, STILL_FALLING = 8, 0.93
-# The share of the steps of a run over which its learning rate goes to 0, at the end.
-DECAY = 0.4
-SAVE_EVERY = 20.0
+STEPS_PER_CALL = 50
+# The residual has stopped falling when the mean square over STALL_WINDOW calls is above
+# STALL_RATIO times that over the same number of calls before.
+STALL_WINDOW, STALL_RATIO = 8, 0.93
+# Fraction of the steps of a run, at its end, over which the learning rate goes to 0.
+DECAY_FRACTION = 0.4
+SECONDS_BETWEEN_SAVES = 20.0
 
 
 @dataclass(frozen=True)
 class Schedule:
+    """The number of steps, the learning rate and betas of Adam, and the time limit.
+
+    With `decay` the learning rate goes to 0 at the end, and the run ends early if the residual
+    stops falling.
+    """
+
     steps: int
     rate: float
     betas: tuple[float, float]
-    decay: bool  # to 0 at the end, and the end sooner if the residual has stopped falling
+    decay: bool
     seconds: float = math.inf
 
-    def chunks(self) -> int:
-        return -(-self.steps // CHUNK)
+    def calls(self) -> int:
+        """The number of calls of the compiled program, which together make at least `steps`."""
+        return -(-self.steps // STEPS_PER_CALL)
 
 
 @dataclass
-class Run:
-    """Where a run stands, after whole chunks."""
+class TrainingRun:
+    """The state of a run between two calls of the compiled program."""
 
     parameters: Any
-    moments: Any
-    step: int = 0
-    end: int = 0  # the step at which it ends
-    turn: int = 0  # the step from which its learning rate goes down
-    losses: list[float] = field(default_factory=list)
-    residuals: list[float] = field(default_factory=list)  # root mean squares
-    stopped: str = ""
+    moments: Any  # the state of Adam
+    step: int = 0  # steps made so far
+    end: int = 0  # the step at which the run ends
+    decay_from: int = 0  # the step from which the learning rate decreases
+    losses: list[float] = field(default_factory=list)  # the mean of each call
+    residuals: list[float] = field(default_factory=list)  # the root mean square of each call
+    stopped: str = ""  # why the run ended early; empty if it did not
 
     def rates(self, schedule: Schedule) -> Any:
-        step = self.step + np.arange(CHUNK)
-        falling = (
-            np.clip((self.end - step) / max(self.end - self.turn, 1), 0, 1)
+        """The learning rates of the steps of the next call."""
+        step = self.step + np.arange(STEPS_PER_CALL)
+        factor = (
+            np.clip((self.end - step) / max(self.end - self.decay_from, 1), 0, 1)
             if schedule.decay
             else step < self.end
         )
-        return (schedule.rate * falling).astype(np.float32)
+        return (schedule.rate * factor).astype(np.float32)
 
-    def look(self, schedule: Schedule, elapsed: float) -> None:
-        """Turn down sooner if the residual has stopped falling, or if time is running out."""
-        if self.step >= self.turn:
+    def decay_if_due(self, schedule: Schedule, elapsed: float) -> None:
+        """Let the decay begin now if the residual has stopped falling, or if time runs out."""
+        if self.step >= self.decay_from:
             return
-        squares = np.square(self.residuals[-2 * WINDOW :])
-        has_window = schedule.decay and len(squares) == 2 * WINDOW
-        if has_window and np.mean(squares[WINDOW:]) > STILL_FALLING * np.mean(squares[:WINDOW]):
-            self._turn("the residual stopped falling")
-        elif elapsed > (1 - DECAY) * schedule.seconds:
-            self._turn("time")
+        squares = np.square(self.residuals[-2 * STALL_WINDOW :])
+        has_window = schedule.decay and len(squares) == 2 * STALL_WINDOW
+        before, after = squares[:STALL_WINDOW], squares[STALL_WINDOW:]
+        if has_window and np.mean(after) > STALL_RATIO * np.mean(before):
+            self._decay_now("the residual stopped falling")
+        elif elapsed > (1 - DECAY_FRACTION) * schedule.seconds:
+            self._decay_now("time")
 
-    def _turn(self, reason: str) -> None:
-        self.turn, self.stopped = self.step, reason
-        self.end = min(
-            self.end, self.step + CHUNK * max(1, round(self.step * DECAY / (1 - DECAY) / CHUNK))
-        )
+    def _decay_now(self, reason: str) -> None:
+        """Let the learning rate decrease from this step on, over DECAY_FRACTION of all steps."""
+        self.decay_from, self.stopped = self.step, reason
+        decay_steps = self.step * DECAY_FRACTION / (1 - DECAY_FRACTION)
+        calls = max(1, round(decay_steps / STEPS_PER_CALL))
+        self.end = min(self.end, self.step + STEPS_PER_CALL * calls)
 
 
 def train(
@@ -86,8 +102,13 @@ def train(
     checkpoint: str | Path | None,
     identity: dict[str, Any],
     progress: bool | TrainingReport,
-) -> Run:
-    """`loss(parameters, key)` gives what is made small and a mean squared residual to be watched."""
+) -> TrainingRun:
+    """Minimise `loss(parameters, key)`, which returns the loss and a mean squared residual.
+
+    If the file `checkpoint` exists, the run continues from it; `FileError` is raised if the file
+    was written for another `identity`. The state of the run is saved there. Ctrl-C ends the run
+    early.
+    """
     try:
         import optax
     except ImportError as error:
@@ -95,22 +116,23 @@ def train(
     adam = optax.scale_by_adam(*schedule.betas)
 
     @jax.jit
-    def chunk(parameters: Any, moments: Any, first: Any, rates: Any) -> Any:
-        def step(held: Any, at: Any) -> Any:
-            (parameters, moments), (i, rate) = held, at
+    def make_steps(parameters: Any, moments: Any, first: Any, rates: Any) -> Any:
+        def step(carry: Any, step_inputs: Any) -> Any:
+            (parameters, moments), (i, rate) = carry, step_inputs
             key = jax.random.fold_in(jax.random.key(seed), i)
             (value, square), slope = jax.value_and_grad(loss, has_aux=True)(parameters, key)
-            moved, moments = adam.update(slope, moments)
-            return (jax.tree.map(lambda p, m: p - rate * m, parameters, moved), moments), (
-                value,
-                square,
-            )
+            direction, moments = adam.update(slope, moments)
+            parameters = jax.tree.map(lambda p, m: p - rate * m, parameters, direction)
+            return (parameters, moments), (value, square)
 
-        return jax.lax.scan(step, (parameters, moments), (first + jnp.arange(CHUNK), rates))
+        steps = first + jnp.arange(STEPS_PER_CALL)
+        return jax.lax.scan(step, (parameters, moments), (steps, rates))
 
-    end = CHUNK * schedule.chunks()
-    turn = CHUNK * round(schedule.chunks() * (1 - DECAY)) if schedule.decay else end
-    run = Run(parameters, adam.init(parameters), end=end, turn=turn)
+    end = STEPS_PER_CALL * schedule.calls()
+    decay_from = (
+        STEPS_PER_CALL * round(schedule.calls() * (1 - DECAY_FRACTION)) if schedule.decay else end
+    )
+    run = TrainingRun(parameters, adam.init(parameters), end=end, decay_from=decay_from)
     path = None if checkpoint is None else Path(checkpoint)
     identity = identity | {"seed": seed}
     if path is not None and path.exists():
@@ -118,33 +140,34 @@ def train(
     began = saved = time.perf_counter()
     with training_bar(progress) as report, Interruption() as interruption:
         while run.step < run.end and not interruption.heard:
-            held, (values, squares) = chunk(
+            (run.parameters, run.moments), (values, squares) = make_steps(
                 run.parameters, run.moments, run.step, run.rates(schedule)
             )
-            run.parameters, run.moments = held
-            run.step += CHUNK
+            run.step += STEPS_PER_CALL
             run.losses.append(float(np.mean(values)))
             run.residuals.append(float(np.sqrt(np.mean(squares))))
             if not np.isfinite(run.losses[-1]):
                 run.stopped = "the loss is not finite"
                 break
             now = time.perf_counter()
-            run.look(schedule, now - began)
+            run.decay_if_due(schedule, now - began)
             if report is not None:
                 report(Training(run.step, run.end, run.losses[-1], run.residuals[-1], now - began))
-            if path is not None and now - saved > SAVE_EVERY:
-                _keep(run, path, identity)
+            if path is not None and now - saved > SECONDS_BETWEEN_SAVES:
+                _save(run, path, identity)
                 saved = now
     if path is not None:
-        _keep(run, path, identity)
+        _save(run, path, identity)
     if run.step < run.end and interruption.heard:
         run.stopped = "interrupted"
     return run
 
 
-def _keep(run: Run, path: Path, identity: dict[str, Any]) -> None:
+def _save(run: TrainingRun, path: Path, identity: dict[str, Any]) -> None:
+    """Write the state of the run to its checkpoint."""
     leaves = jax.tree.leaves((run.parameters, run.moments))
-    state = {k: getattr(run, k) for k in ("step", "end", "turn", "losses", "residuals", "stopped")}
+    names = ("step", "end", "decay_from", "losses", "residuals", "stopped")
+    state = {name: getattr(run, name) for name in names}
     write(
         path,
         {f"leaf{i}": np.asarray(a) for i, a in enumerate(leaves)},
@@ -152,11 +175,13 @@ def _keep(run: Run, path: Path, identity: dict[str, Any]) -> None:
     )
 
 
-def _resume(run: Run, path: Path, identity: dict[str, Any]) -> Run:
+def _resume(run: TrainingRun, path: Path, identity: dict[str, Any]) -> TrainingRun:
+    """Replace the state of a new run by that of its checkpoint."""
     arrays, words = read(path)
     if words.get("run") != json.dumps(identity):
         raise FileError(
-            f"checkpoint: {str(path)!r} is of another run, of other settings, problem or seed: name another file, or delete it."
+            f"checkpoint: {str(path)!r} is of another run, of other settings, problem or seed: "
+            "name another file, or delete it."
         )
     leaves, tree = jax.tree.flatten((run.parameters, run.moments))
     restored = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(len(leaves))]

@@ -1,4 +1,8 @@
-"""Where a residual is made small: in the query domain, and where paths from there go."""
+"""Collocation points: where training makes the residual small.
+
+They lie in the domain where answers are wanted and along paths that start there. A problem and a
+domain come in; points (t, x) go out.
+"""
 
 from typing import Any
 
@@ -12,38 +16,51 @@ from .._equations.domain import AbstractDomain, Box, Queries
 from .._equations.problem import Problem
 from ..paths import AbstractPathLaw, Stepped
 
-# A correction simulates these paths with as many steps as it needs; to know where they go a few will do.
-STEPS = 8
+# Euler steps of a path whose law cannot be sampled exactly. A correction needs more, but a rough
+# path is enough to find where paths go.
+ROUGH_PATH_STEPS = 8
 
 
 def domain_of(problem: Problem) -> AbstractDomain:
+    """The domain of the problem, by default x0 at time 0."""
     return problem.domain or Queries(np.zeros(1), problem.x0[None])
 
 
 def paths_of(problem: Problem) -> AbstractPathLaw:
-    return problem.dynamics.exact or Stepped(dynamics=problem.dynamics, scheme="euler", steps=STEPS)
+    """The exact law of the paths of the problem, or an approximation by Euler steps."""
+    return problem.dynamics.exact or Stepped(
+        dynamics=problem.dynamics, scheme="euler", steps=ROUGH_PATH_STEPS
+    )
 
 
 def collocation_points(
     problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, count: int, along_paths: float
 ) -> tuple[Array, Array]:
-    """`count` points (t, x): a share of them along paths from queries, to a uniform time; the others queries themselves."""
+    """Draw `count` points, as t of shape (count,) and x of shape (count, d).
+
+    The fraction `along_paths` of them, which come first, lie on paths that start in the domain, at
+    a uniform later time. The others are points of the domain.
+    """
     paths = paths_of(problem)
 
-    def one(key: PRNGKeyArray, i: Array) -> tuple[Array, Array]:
+    def draw(key: PRNGKeyArray, i: Array) -> tuple[Array, Array]:
         key_query, key_time, key_path = jax.random.split(key, 3)
         s, x = domain.draw(key_query, problem.dim, problem.horizon)
-        share = jnp.where(i < along_paths * count, jax.random.uniform(key_time), 0)
-        duration = share * (problem.horizon - s)
-        return s + duration, jnp.where(share > 0, paths.jump(key_path, s, x, duration, False).x, x)
+        fraction = jnp.where(i < along_paths * count, jax.random.uniform(key_time), 0)
+        duration = fraction * (problem.horizon - s)
+        end = paths.jump(key_path, s, x, duration, False).x
+        return s + duration, jnp.where(fraction > 0, end, x)
 
-    return jax.vmap(one)(jax.random.split(key, count), jnp.arange(count))
+    return jax.vmap(draw)(jax.random.split(key, count), jnp.arange(count))
 
 
 def boundary(
     problem: Problem, domain: AbstractDomain, count: int, seed: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Points of the faces of a box, at uniform times. A ball of the paper is all space, with none."""
+    """Draw `count` points of the faces of a box, at uniform times.
+
+    Any other domain has no points, since the paper uses a ball as a sample of the whole space.
+    """
     rng = np.random.default_rng([seed, 2])
     if not isinstance(domain, Box):
         count = 0
@@ -60,9 +77,8 @@ def boundary(
 
 
 def moments(x: Array) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Mean and standard deviation of every coordinate; 1 for one that does not vary."""
+    """Mean and standard deviation of each coordinate of x; 1 for a coordinate that is constant."""
     points = np.asarray(x, np.float64)
     deviation = points.std(0)
-    return points.mean(0).astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(
-        np.float32
-    )
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return points.mean(0).astype(np.float32), deviation.astype(np.float32)

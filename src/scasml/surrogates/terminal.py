@@ -1,14 +1,16 @@
-"""A terminal condition that is built in: g where paths end, at the end times of a few fixed paths.
+"""The smoothed g: an estimate of E g(X_T) from a small number of fixed draws.
 
-    base(t, x) = sum_k w_k/2 sum_{+-} g(x + mu tau +- sigma sqrt(tau) xi_k),    tau = T - t
+    s(t, x) = sum_k w_k/2 sum_{+-} g(x + mu tau +- sigma sqrt(tau) xi_k),    tau = T - t
 
-with orthogonal xi_k of norm sqrt(d) and w_k = 1/K, mu and sigma at (t, x). At T it is g, exactly. Before T it is a crude estimate of
-E g(X_T), whose error is that of 2K points of a sphere. So is g(x) itself, K = 0, yet its Laplacian may be large where that of u
-is not: for the HJB equation in 100 dimensions g(x) starts 100 % off, base 3 %. And where F holds back what mu carries away, as for
-Burgers' waves, g(x) is the better one: 11 % off and base 72 %. The residuals tell.
+The draws xi_k, k = 1, ..., K, are orthogonal and of norm sqrt(d), the weights w_k are 1/K, and mu
+and sigma are taken at (t, x). At T the smoothed g is exactly g. Before T its error is that of a
+mean over 2K points of a sphere. With K = 0 draws it is g(x) itself. `choose_draws` picks the
+number of draws for training by the residual: the Laplacian of g(x) may be much larger than that of
+u, and where F holds back what mu carries away, g(x) may be closer to u.
 
-Where g varies mostly along one direction, as the payoff of a basket does, xi_k may have the nodes of Gauss and Hermite along that one, and w_k their
-weights: then only the rest is crude, and of a g of one direction there is none.
+Where g varies mostly along one direction, as the payoff of a basket does, `smoothed_terminal` puts
+the nodes and weights of a Gauss-Hermite rule along that direction. The mean along it is then
+almost exact, and only the mean over the other directions is rough.
 """
 
 from collections.abc import Sequence
@@ -25,44 +27,53 @@ from .._equations.domain import AbstractDomain
 from .._equations.generator import Generator
 from .._equations.problem import Problem, Terminal
 from .._equations.smoothness import terminal_may_be_rough
+from .._equations.surrogate import AbstractSurrogate
 from ..paths.coefficients import Coefficient, diffuse, diffuse_transposed
 from .collocation import collocation_points, paths_of
-from .wrapping import AbstractSurrogate, wrap
+from .wrapping import wrap
 
 DRAWS = 4
-# Residuals that tell which to build in.
-POINTS = 256
-# Slopes that tell which direction g varies along; and of their squares, from what share on the nodes lie along the first.
-SLOPES, LEADING = 64, 0.5
-# Each leaves of the other directions their share of the first, squared.
-POWERS = 32
+# Number of points at which the residuals of two smoothed g are compared.
+RESIDUAL_POINTS = 256
+# Number of paths at whose ends the slopes of g are evaluated.
+SLOPE_PATHS = 64
+# The Gauss-Hermite rule is used if the main direction has more than this fraction of the sum of
+# squares of the slopes.
+MAIN_DIRECTION_FRACTION = 0.5
+POWER_ITERATIONS = 32
 
-# Of T: what is closer to the end than float32 can tell is as close as this, or u_t would be that of no time left.
-NEAR = 2.0**-20
+# Smallest T - t, as a fraction of T, at which derivatives are evaluated. Closer to T the rounding
+# of t to float32 dominates T - t, and at T - t = 0 the derivative u_t would be wrong.
+SMALLEST_REMAINING_TIME = 2.0**-20
 
 
-class Base(AbstractSurrogate):
+class SmoothedTerminal(AbstractSurrogate):
+    """The smoothed g of a problem, for K draws; equal weights if `weights` is None."""
+
     problem: Problem
-    draws: Coefficient  # xi, (K, d)
-    weights: Coefficient | None = None  # w, (K,); None: equal
+    draws: Coefficient  # xi, of shape (K, d)
+    weights: Coefficient | None = None  # w, of shape (K,)
 
     def __call__(self, t: Array, x: Array) -> Array:
         equation = self.problem
         if len(self.draws) == 0:
             return equation.terminal(x)
-        left = jnp.asarray(equation.horizon, t.dtype) - t
-        tau = left + jax.lax.stop_gradient(jnp.maximum(NEAR * equation.horizon - left, 0))
+        remaining = jnp.asarray(equation.horizon, t.dtype) - t
+        smallest = SMALLEST_REMAINING_TIME * equation.horizon
+        tau = remaining + jax.lax.stop_gradient(jnp.maximum(smallest - remaining, 0))
         middle, sigma = x + equation.drift(t, x) * tau, equation.diffusion(t, x)
-        one = lambda xi: equation.terminal(middle + jnp.sqrt(tau) * diffuse(sigma, xi))
+        g_at = lambda xi: equation.terminal(middle + jnp.sqrt(tau) * diffuse(sigma, xi))
         draws = jnp.asarray(self.draws, x.dtype)
-        values = jnp.mean(jax.vmap(lambda xi: jax.vmap(one)(jnp.stack([xi, -xi])))(draws), 1)
+        values = jnp.mean(jax.vmap(lambda xi: jax.vmap(g_at)(jnp.stack([xi, -xi])))(draws), 1)
         value = (
             jnp.mean(values)
             if self.weights is None
             else jnp.asarray(self.weights, x.dtype) @ values
         )
-        # At the end the value is g; the derivatives are those from just before it.
-        return value + jax.lax.stop_gradient(jnp.where(left > 0, 0, equation.terminal(x) - value))
+        # At T the value is g, and the derivatives are those at the smallest remaining time.
+        return value + jax.lax.stop_gradient(
+            jnp.where(remaining > 0, 0, equation.terminal(x) - value)
+        )
 
     @property
     def terminal_function(self) -> Terminal:
@@ -73,91 +84,103 @@ class Base(AbstractSurrogate):
         return None
 
 
-def turned(problem: Problem) -> Base:
-    """With the nodes along the direction that g varies along most, where paths from x0 end, if there is one."""
+def smoothed_terminal(problem: Problem) -> SmoothedTerminal:
+    """Return the smoothed g with the Gauss-Hermite rule along the main direction of g.
+
+    The main direction is that of sigma^T grad g at the ends of paths from x0. If it does not
+    dominate the others, or if a slope is not finite, all draws have equal weights.
+    """
     draws = directions(problem.dim, DRAWS, 0)
     paths = paths_of(problem)
-    noise = np.random.default_rng(0).normal(size=(SLOPES, paths.steps, problem.dim))
+    noise = np.random.default_rng(0).normal(size=(SLOPE_PATHS, paths.steps, problem.dim))
     slopes = np.asarray(_slopes(problem, jnp.asarray(noise, jnp.result_type(float))), np.float64)
     if not np.isfinite(slopes).all():
-        return Base(problem, draws)
-    axis = _leading(slopes)
-    if np.sum((slopes @ axis) ** 2) <= LEADING * np.sum(slopes**2):
-        return Base(problem, draws)
-    # As many as there are nodes, in however few dimensions.
-    return Base(problem, *along(axis, np.resize(draws, (DRAWS, problem.dim))))
+        return SmoothedTerminal(problem, draws)
+    axis = _main_direction(slopes)
+    if np.sum((slopes @ axis) ** 2) <= MAIN_DIRECTION_FRACTION * np.sum(slopes**2):
+        return SmoothedTerminal(problem, draws)
+    # Fewer than DRAWS directions are repeated, so that each node of the rule has one.
+    return SmoothedTerminal(
+        problem, *gauss_hermite_draws(axis, np.resize(draws, (DRAWS, problem.dim)))
+    )
 
 
-def _leading(rows: NDArray[Any]) -> NDArray[Any]:
-    """The unit vector that they lie along most, by power iteration from the longest of them: a decomposition of LAPACK's waits for threads of its own."""
+def _main_direction(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the first right singular vector of the rows, by power iteration.
+
+    A decomposition by LAPACK is avoided because it waits for threads of its own.
+    """
     axis = rows[np.argmax(np.sum(rows**2, 1))]
-    for _ in range(POWERS):
+    for _ in range(POWER_ITERATIONS):
         size = np.linalg.norm(axis)
         axis = (axis / size if size > 0 else axis) @ rows.T @ rows
     return axis / max(np.linalg.norm(axis), np.finfo(axis.dtype).tiny)
 
 
-def along(axis: NDArray[Any], draws: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Draws whose part along the axis is a node of Gauss and Hermite, the rest as it was; and their weights.
+def gauss_hermite_draws(
+    axis: NDArray[Any], draws: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Replace the components of K draws along a unit vector by Gauss-Hermite nodes.
 
-    The rule has 2K - 1 nodes: 0, which a draw and its mirror image share, and K - 1 pairs.
+    The rule has 2K - 1 nodes: the node 0, where a draw and its mirror image have the same
+    component, and K - 1 pairs. Returns draws of shape (K, d) and weights of shape (K,).
     """
     count, dim = draws.shape
     nodes, weights = (a[count - 1 :] for a in np.polynomial.hermite_e.hermegauss(2 * count - 1))
     weights = np.where(nodes > 0.0, 2 * weights, weights)
     rest = draws - np.outer(draws @ axis, axis)
     size = np.linalg.norm(rest, axis=1, keepdims=True)
-    rest = np.sqrt(dim - 1) * rest / np.where(size > 0, size, 1.0)  # none, in one dimension
-    return (np.outer(nodes, axis) + rest).astype(np.float32), (weights / np.sum(weights)).astype(
-        np.float32
-    )
+    rest = np.sqrt(dim - 1) * rest / np.where(size > 0, size, 1.0)  # 0 in one dimension
+    weights = weights / np.sum(weights)
+    return (np.outer(nodes, axis) + rest).astype(np.float32), weights.astype(np.float32)
 
 
 @eqx.filter_jit
 def _slopes(problem: Problem, noise: Array) -> Array:
-    """sigma^T grad g where these paths from x0 end."""
+    """sigma^T grad g at the ends of paths from x0; noise of shape (paths, steps, d)."""
     x0 = jnp.asarray(problem.x0, noise.dtype)
-    start, final = jnp.zeros((), noise.dtype), jnp.asarray(problem.horizon, noise.dtype)
+    initial, final = jnp.zeros((), noise.dtype), jnp.asarray(problem.horizon, noise.dtype)
 
     def slope(noise: Array) -> Array:
-        x = paths_of(problem).move(noise, start, x0, final, False).x
+        x = paths_of(problem).move(noise, initial, x0, final, False).x
         return diffuse_transposed(problem.diffusion(final, x), jax.grad(problem.terminal)(x))
 
     return jax.lax.map(slope, noise)
 
 
-def built_in(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
-    """The draws of the base whose residual is the smallest where a correction would ask for it; None if g may have kinks.
+def choose_draws(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
+    """Return the draws, 0 or DRAWS of them, whose smoothed g has the smaller mean square residual.
 
-    The Laplacian of a kink is a mass that no residual at a point can see.
+    The residual is evaluated where a correction evaluates it. Returns None if g may have kinks or
+    jumps: the Laplacian of a kink is a measure that the residual at a point does not show.
     """
     if terminal_may_be_rough(problem):
         return None
     candidates = [directions(problem.dim, count, seed) for count in (0, DRAWS)]
-    squares = _residuals(problem, domain, jax.random.key(seed), candidates)
+    squares = _mean_square_residuals(problem, domain, jax.random.key(seed), candidates)
     return candidates[int(np.argmin(np.nan_to_num(squares, nan=np.inf)))]
 
 
 @eqx.filter_jit
-def _residuals(
+def _mean_square_residuals(
     problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, candidates: Sequence[Coefficient]
 ) -> Array:
-    """Their mean squares."""
-    t, x = collocation_points(problem, domain, key, POINTS, 0.5)
+    """The mean square residual of the smoothed g for each candidate for its draws."""
+    t, x = collocation_points(problem, domain, key, RESIDUAL_POINTS, 0.5)
 
-    def square(draws: Coefficient) -> Array:
-        generator = Generator(problem, wrap(Base(problem, draws), problem))
+    def mean_square(draws: Coefficient) -> Array:
+        generator = Generator(problem, wrap(SmoothedTerminal(problem, draws), problem))
 
         def residual(t: Array, x: Array) -> Array:
-            u, z, moved = generator(t, x, key)
-            return moved + problem.nonlinearity(t, x, u, z)
+            u, z, generated = generator(t, x, key)
+            return generated + problem.nonlinearity(t, x, u, z)
 
         return jnp.mean(jax.vmap(residual)(t, x) ** 2)
 
-    return jnp.stack([square(draws) for draws in candidates])
+    return jnp.stack([mean_square(draws) for draws in candidates])
 
 
 def directions(dim: int, count: int, seed: int) -> NDArray[Any]:
-    """Orthogonal, of norm sqrt(d), as many of them as there can be."""
+    """Return min(count, dim) random orthogonal vectors of norm sqrt(dim), one in each row."""
     normals = np.random.default_rng([seed, 1]).normal(size=(dim, min(count, dim)))
     return (np.sqrt(dim) * np.linalg.qr(normals)[0].T).astype(np.float32)

@@ -1,22 +1,43 @@
-"""What our own surrogates share: the problem they were trained for, a record of the training, and a file on disk."""
+"""The interface of surrogates that scasml trains, and the registry of their kinds.
+
+A kind is a subclass of `AbstractTrained` and a function that trains one for a problem. `@kind`
+puts both into `KINDS`, where `load`, `solve` and the command line find them:
+
+    @kind(Spline)
+    def spline(problem, *, knots=8, domain=None, seed=0, progress=False): ...
+"""
 
 import abc
+import inspect
+import json
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .._equations.problem import Problem
+from .._equations.surrogate import AbstractSurrogate
 from .._io import plots
+from .._support.errors import ArgumentError, ArgumentTypeError, brief, one_of
 from ..paths.coefficients import Coefficient
-from .terminal import Base
-from .wrapping import AbstractSurrogate
+from .files import problem_identity, write
+from .terminal import SmoothedTerminal
+
+# Options that `solve` and the command line pass to every training function.
+COMMON_OPTIONS = ("domain", "seed", "progress")
 
 
 class Record(tuple[tuple[str, Any], ...]):
-    """Pairs of a name and what JSON can hold. All records are equal, so that a model trained again runs through the program compiled for the first."""
+    """Pairs of a name and a value that JSON can hold.
+
+    All records are equal, so that a model trained again runs through the program that was
+    compiled for the first.
+    """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Record)
@@ -29,33 +50,35 @@ class Record(tuple[tuple[str, Any], ...]):
 
 
 class AbstractTrained(AbstractSurrogate):
-    """u(t, x) from arrays and an architecture; `build` makes one of what `architecture` and `arrays` give.
+    """A surrogate u(t, x) that scasml trained; `build` makes it from `architecture` and `arrays`.
 
-    `record` tells of its training, in numbers and words that JSON can hold: `steps`, the `residuals` (root mean squares) on the way, `seconds`
-    and `cpu_seconds`, and what else there is to say.
+    `kind` is its name in `KINDS` and in files. `problem` is the problem that it was trained for.
+    `record` describes the training: the number of `steps`, the `residuals` (root mean squares)
+    during the training, `seconds`, `cpu_seconds`, and facts of the kind. `draws` are those of the
+    smoothed g that is built in, or None if the terminal condition was learned.
     """
 
     kind: ClassVar[str]
     problem: eqx.AbstractVar[Problem]
     record: eqx.AbstractVar[Record]
-    draws: eqx.AbstractVar[Coefficient | None]  # of what is built in; None: nothing is
+    draws: eqx.AbstractVar[Coefficient | None]
 
     @property
-    def base(self) -> Base | None:
-        """What is built in."""
-        return None if self.draws is None else Base(self.problem, self.draws)
+    def offset(self) -> SmoothedTerminal | None:
+        """The smoothed g that is built in; None if there is none."""
+        return None if self.draws is None else SmoothedTerminal(self.problem, self.draws)
 
-    def on_base(self, value: Array, t: Array, x: Array) -> Array:
-        """A value of what was learned, and what is built in."""
-        return value if (base := self.base) is None else value + base(t, x)
+    def add_offset(self, value: Array, t: Array, x: Array) -> Array:
+        """Add the smoothed g, if there is one, to the value that was learned."""
+        return value if (offset := self.offset) is None else value + offset(t, x)
 
     @abc.abstractmethod
     def architecture(self) -> dict[str, Any]:
-        """What it takes beside the arrays to build it again: numbers, words, lists of them."""
+        """What `build` needs in addition to the arrays: numbers, words and lists of them."""
 
     @abc.abstractmethod
     def arrays(self) -> dict[str, Any]:
-        """Its arrays by name."""
+        """The arrays of the surrogate by name."""
 
     @classmethod
     @abc.abstractmethod
@@ -66,16 +89,24 @@ class AbstractTrained(AbstractSurrogate):
         arrays: dict[str, NDArray[Any]],
         record: Record,
     ) -> Self:
-        """The same surrogate again; KeyError, TypeError or ValueError if these do not make one."""
+        """Build the surrogate again.
+
+        Raises KeyError, TypeError or ValueError if the arguments do not describe one.
+        """
 
     def save(self, path: str | Path) -> None:
-        """Write it as safetensors, for `surrogates.load`."""
-        from .files import save
-
-        save(self, path)
+        """Write the surrogate as a safetensors file, for `surrogates.load`."""
+        words = {
+            "kind": self.kind,
+            "architecture": json.dumps(self.architecture()),
+            "problem": json.dumps(problem_identity(self.problem)),
+            "record": json.dumps(list(self.record)),
+            "scasml": version("scasml"),
+        }
+        write(Path(path), {name: np.asarray(a) for name, a in self.arrays().items()}, words)
 
     def plot(self, ax: Any = None) -> Any:
-        """The residual over the steps of training."""
+        """Plot the residual over the steps of the training; return the axes."""
         return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
 
     def described(self) -> str:
@@ -86,7 +117,10 @@ class AbstractTrained(AbstractSurrogate):
             for name, value in self.record
             if isinstance(value, str | int | float)
         )
-        return f"{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; {', '.join(facts)}"
+        return (
+            f"{self.kind} of {self.problem.name} {self.problem.dim}d, {count:,} numbers; "
+            f"{', '.join(facts)}"
+        )
 
     def __repr__(self) -> str:
         return f"<{self.described()}>"
@@ -94,3 +128,85 @@ class AbstractTrained(AbstractSurrogate):
 
 def _short(value: float | str) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+class Kind(NamedTuple):
+    """A class of surrogates, and the function `train(problem, **options)` that returns one."""
+
+    model: type[AbstractTrained]
+    train: Callable[..., AbstractTrained]
+
+
+KINDS: dict[str, Kind] = {}
+
+Train = TypeVar("Train", bound=Callable[..., AbstractTrained])
+
+
+def kind(model: type[AbstractTrained]) -> Callable[[Train], Train]:
+    """Decorate the training function of `model`: put both into `KINDS` under `model.kind`.
+
+    The function takes the problem and keywords, among them `domain`, `seed` and `progress`.
+    A definition that runs a second time replaces the first. Raises `ArgumentError` if another
+    kind has this name.
+    """
+    if not (isinstance(model, type) and issubclass(model, AbstractTrained)):
+        raise ArgumentTypeError(
+            f"model must be a subclass of AbstractTrained, got {brief(model)}: pass such a class."
+        )
+    name = getattr(model, "kind", None)
+    if not isinstance(name, str) or name == "auto":
+        raise ArgumentError(
+            f'kind must be a word other than "auto", got {brief(name)}: '
+            f"set {model.__name__}.kind to the name of the kind."
+        )
+
+    def register(train: Train) -> Train:
+        missing = [option for option in COMMON_OPTIONS if not _takes(train, option)]
+        if missing:
+            raise ArgumentError(
+                f"train must take the keywords {', '.join(COMMON_OPTIONS)}, "
+                f"got a function without {', '.join(missing)}: add them to its arguments."
+            )
+        new, old = Kind(model, train), KINDS.get(name)
+        if old is not None and _definitions(old) != _definitions(new):
+            raise ArgumentError(
+                f"kind must be new, got {name!r}, which is the kind of "
+                f"{old.model.__module__}.{old.model.__qualname__}: choose another name."
+            )
+        KINDS[name] = new
+        return train
+
+    return register
+
+
+def _definitions(entry: Kind) -> list[tuple[str, str]]:
+    """Where the class and the function of a kind are defined."""
+    return [(each.__module__, each.__qualname__) for each in entry]
+
+
+def _takes(function: Callable[..., Any], option: str) -> bool:
+    """Whether the function takes this keyword."""
+    parameters = inspect.signature(function).parameters
+    return option in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_training_options(name: str, options: dict[str, Any]) -> None:
+    """Raise `ArgumentError` for an unknown kind, and for an option that the kind does not have."""
+    one_of("kind", name, tuple(KINDS))
+    train = KINDS[name].train
+    for option, value in options.items():
+        if not _takes(train, option):
+            known = ", ".join(inspect.signature(train).parameters)
+            raise ArgumentError(
+                f"{option} is not an option of the training of a {name}, got {brief(value)}: "
+                f"leave it out, or take one of {known}."
+            )
+
+
+def train_kind(problem: Problem, name: str, /, **options: Any) -> AbstractTrained:
+    """Train a surrogate of the kind `name`.
+
+    Raises `ArgumentError` for an unknown kind, and for an option that the kind does not have.
+    """
+    check_training_options(name, options)
+    return KINDS[name].train(problem, **options)

@@ -1,4 +1,7 @@
-"""The Black-Scholes price of a call, as references use it."""
+"""The Black-Scholes price of a call, before discounting.
+
+`call` maps forward prices and standard deviations to prices.
+"""
 
 from typing import Any
 
@@ -6,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-# Prices are hundreds and their logarithms are of order 1: this allows for the rounding of both.
-ROUNDING = 1e-10
+# Error of a price by rounding. Prices are hundreds, and their logarithms are of order 1.
+PRICE_ROUNDING = 1e-10
 
 
 def call(forward: NDArray[Any], strike: float, deviation: NDArray[Any]) -> NDArray[Any]:
-    """E (Y - K)^+ for ln Y normal with that standard deviation and E Y = `forward`; 0 where the forward is not positive."""
+    """Return E (Y - K)^+, where ln Y is normal with E Y = `forward` and K is `strike`.
+
+    `forward` and `deviation`, the standard deviation of ln Y, have shape (B,). The result is 0
+    where `forward` is not positive.
+    """
     positive, random = forward > 0, deviation > 0
     with_noise = positive & random
     y, s = np.where(with_noise, forward, strike), np.where(with_noise, deviation, 1.0)

@@ -1,4 +1,4 @@
-"""A reference that is one number: what is published of problems without a solution formula."""
+"""`OnePoint`: a reference for problems whose solution is published at a single point only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class OnePoint:
-    """`value` at t = 0 where every coordinate is `coordinate`, NaN elsewhere."""
+    """Returns `value` at t = 0 where every coordinate equals `coordinate`, and NaN elsewhere."""
 
     value: float
     coordinate: float

@@ -1,0 +1,173 @@
+"""Assembly: from the accumulators of a run to a `Correction`."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._planning.task import Assignment, Task
+from .._request import Request
+from .._support.types import Floats
+from ..estimators import Evaluations
+from ..execution.local import value_and_gradient
+from ..execution.rounding import rounding_error
+from ..execution.rounds import Run
+from ..execution.stopping import Estimate
+from .correction import Choice, Correction, Cost
+from .levels import Levels, Tails
+from .shrinkage import kept_share
+from .status import Status
+
+
+class AtHorizon(NamedTuple):
+    """The answer at points with t = T, where the solution is g."""
+
+    value: Floats
+    gradient: Floats
+    bias: Floats  # rounding only
+    gradient_bias: Floats
+    surrogate_value: Floats
+
+    @classmethod
+    def of(cls, request: Request, task: Task) -> "AtHorizon":
+        """Evaluate g at the points of the request that are at the horizon."""
+        at = ~request.is_inside
+        t, x = request.t[at], request.x[at]
+        value, gradient = value_and_gradient(task.executor, task.equation.terminal, x)
+        bias, gradient_bias = rounding_error(task.executor, task.equation.terminal, x)
+        surrogate = np.zeros(len(t))
+        if task.surrogate is not None:
+            surrogate, _ = value_and_gradient(task.executor, task.surrogate, t, x)
+        return cls(value, gradient, bias, gradient_bias, surrogate)
+
+
+class _Columns:
+    """The quantities of an answer, one row per point of the request."""
+
+    def __init__(self, request: Request, horizon: AtHorizon):
+        points, dim = request.x.shape
+        at = ~request.is_inside
+        self.value, self.stderr, self.bias, self.count = (np.zeros(points) for _ in range(4))
+        self.surrogate = np.zeros(points)
+        self.steps, self.gradient_method = np.zeros(points, int), np.full(points, "exact", object)
+        self.gradient, self.gradient_stderr, self.gradient_bias = (
+            np.zeros((points, dim)) for _ in range(3)
+        )
+        self.value[at], self.gradient[at] = horizon.value, horizon.gradient
+        self.bias[at], self.gradient_bias[at] = horizon.bias, horizon.gradient_bias
+        self.surrogate[at] = horizon.surrogate_value
+
+    def add(self, accumulator: Any, gradient: bool) -> None:
+        """Copy the state of one accumulator."""
+        at, tuning = accumulator.points.index, accumulator.tuning
+        self.surrogate[at] = accumulator.surrogate_value
+        self.value[at], self.count[at], self.stderr[at], self.bias[at] = accumulator.estimate()
+        self.gradient_method[at], self.steps[at] = tuning.gradient, tuning.steps
+        if gradient:
+            with np.errstate(invalid="ignore"):
+                self.gradient[at] = accumulator.surrogate_slope + accumulator.gradient.mean
+                self.gradient_stderr[at] = accumulator.gradient.stderr
+                self.gradient_bias[at] = accumulator.gradient_bias()
+
+    def is_finite(self, gradient: bool) -> NDArray[np.bool_]:
+        finite = np.isfinite(self.value)
+        return finite & np.isfinite(self.gradient).all(axis=1) if gradient else finite
+
+
+def assemble(
+    request: Request,
+    task: Task,
+    assignments: Sequence[Assignment],
+    run: Run,
+    horizon: AtHorizon,
+) -> Correction:
+    """Return the answer of a run as it stands."""
+    columns, gradient = _Columns(request, horizon), request.gradient
+    for accumulator in run.accumulators:
+        columns.add(accumulator, gradient)
+    finite, raw, base = columns.is_finite(gradient), columns.value, columns.surrogate
+    estimate = Estimate(raw, columns.count, columns.stderr, columns.bias)
+    share = np.ones(len(raw))
+    if request.safe and task.surrogate is not None:
+        usable = [a[finite] for a in (raw - base, columns.count, columns.stderr, columns.bias)]
+        share[finite] = kept_share(*usable)
+    value = np.where(share < 1, base + share * (raw - base), raw)
+    status = _statuses(request, run, estimate, finite, share)
+    first: Callable[[Any], Any] = (lambda a: a[0]) if request.is_scalar else (lambda a: a)
+    if_gradient: Callable[[Any], Any] = lambda a: first(a) if gradient else None
+    return Correction(
+        t=first(request.t.astype(np.float64)),
+        x=first(request.x.astype(np.float64)),
+        value=first(value),
+        stderr=first(columns.stderr),
+        surrogate_value=first(base),
+        correction=first(value - base),
+        raw_value=first(raw),
+        kept_share=first(share),
+        bias=first(columns.bias),
+        gradient=if_gradient(columns.gradient),
+        gradient_stderr=if_gradient(columns.gradient_stderr),
+        gradient_bias=if_gradient(columns.gradient_bias),
+        status_code=first(status),
+        replicates=first(columns.count.astype(np.int64)),
+        steps=first(columns.steps),
+        gradient_method=if_gradient(columns.gradient_method),
+        cost=_cost(task, run),
+        method="auto" if request.estimator is None else request.estimator,
+        choices=tuple(
+            Choice(points, each.estimator, tuning, each.start.name, each.reason)
+            for each in assignments
+            for points, tuning in each.by_samples()
+        ),
+        problem=request.problem,
+        has_surrogate=task.surrogate is not None,
+        rule=request.rule,
+        stopped=_stopped(request, run),
+        history=tuple(run.history),
+        levels=tuple(Levels.of(each) for each in run.accumulators),
+        tails=Tails.of(len(raw), run.accumulators),
+    )
+
+
+def _cost(task: Task, run: Run) -> Cost:
+    spent = [each.evaluations() for each in run.accumulators] + task.pilot_costs
+    replicates = sum(int(each.count.sum()) for each in run.accumulators)
+    return Cost(sum(spent, Evaluations()), replicates, time.monotonic() - run.began)
+
+
+def _statuses(
+    request: Request,
+    run: Run,
+    estimate: Estimate,
+    finite: NDArray[np.bool_],
+    share: Floats,
+) -> NDArray[np.int8]:
+    """Return the status code of each point. What went wrong takes precedence."""
+    rule, unfinished = request.rule, Status.BUDGET_EXHAUSTED
+    if run.was_interrupted or run.is_late:
+        unfinished = Status.INTERRUPTED if run.was_interrupted else Status.OVER_TIME
+    codes = np.full(len(share), unfinished.code, np.int8)
+    met = np.full(len(share), unfinished == Status.BUDGET_EXHAUSTED)
+    if rule.has_tolerance:
+        codes[rule.bias_limited(estimate)] = Status.BIAS_ABOVE_TOLERANCE.code
+        met = rule.met(estimate)
+        # An error bar that leaves out an unknown bias is no convergence.
+        unknown = np.isnan(estimate.bias)
+        codes[met] = Status.CONVERGED.code
+        codes[met & unknown] = Status.BIAS_UNKNOWN.code
+    codes[met & (share == 0)] = Status.KEPT_SURROGATE.code
+    codes[~request.is_inside] = Status.CONVERGED.code
+    codes[~finite] = Status.NOT_FINITE.code
+    return codes
+
+
+def _stopped(request: Request, run: Run) -> str:
+    """Return what ended the run, in words."""
+    if run.was_interrupted:
+        return "interrupted"
+    if run.is_late:
+        seconds = time.monotonic() - run.began
+        return f"{request.rule}: compiling and two replicates took {seconds:.1f} s"
+    return str(request.rule)

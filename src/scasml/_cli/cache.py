@@ -1,0 +1,33 @@
+"""The disk cache of compiled programs, which every command uses."""
+
+import os
+import sys
+from pathlib import Path
+
+# Seconds of compilation below which a program is not kept.
+SHORTEST_COMPILATION = 0.3
+
+
+def cache_folder() -> Path:
+    """Return the folder for compiled programs, by the custom of each operating system."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "scasml" / "jax"
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs on disk, unless the user named a folder for that."""
+    import jax
+
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        folder = cache_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return  # without a writable home, programs are compiled again at every start
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)

@@ -1,0 +1,129 @@
+"""What the user names on the command line: problems, models, points, methods."""
+
+import difflib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import problems
+from .._equations.problem import Problem
+from .._io import tables
+from .._support.errors import ArgumentError, FileError, brief, first_line, one_of
+from ..estimators import AbstractEstimator, Linearised, Picard
+from ..surrogates import load, wrap
+
+
+def read_model(
+    problem: str, surrogate: str | None, dim: int | None, param: list[str], inputs: str | None
+) -> tuple[Problem, Any]:
+    """Return the problem and its model. A surrogate file of this library names its problem."""
+    if problem.endswith(".safetensors"):
+        if surrogate is not None or dim is not None or param:
+            raise ArgumentError(
+                f"problem is given by the file already, got {problem!r} and more: "
+                "leave out --surrogate, --dim and --param."
+            )
+        model = load(problem)
+        return model.problem, model
+    equation = read_problem(problem, dim, param)
+    if surrogate is None:
+        raise ArgumentError(
+            "surrogate is missing: pass --surrogate model.py:u, a surrogate.safetensors, or none."
+        )
+    if surrogate == "none":
+        return equation, None
+    if surrogate.endswith(".safetensors"):
+        return equation, load(surrogate, equation)
+    return equation, wrap(read_object(surrogate), equation, inputs=inputs)
+
+
+def read_problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
+    """Return the problem of the zoo with that name, dimension and parameters."""
+    catalogue = problems.catalogue()
+    if name not in catalogue:
+        near = ", ".join(difflib.get_close_matches(name, catalogue, n=3, cutoff=0.3)) or "hjb"
+        raise ArgumentError(
+            f"problem must be one of those that `scasml problems` lists, got {name!r}: take one, "
+            f"such as {near}."
+        )
+    make = catalogue[name]
+    known = inspect.signature(make).parameters
+    if dim is not None and "dim" not in known:
+        raise ArgumentError(
+            f"dim is not a parameter of {name}, got {dim}: leave it out, its dimension is fixed."
+        )
+    keywords: dict[str, Any] = {} if dim is None else {"dim": dim}
+    for text in parameters:
+        key, equals, value = text.partition("=")
+        if not equals or key not in known:
+            raise ArgumentError(
+                f"param must be name=value with a name among {', '.join(known)}, got {text!r}: "
+                "mend it."
+            )
+        kind = type(known[key].default)
+        try:
+            keywords[key] = kind(value)
+        except ValueError as error:
+            raise ArgumentError(
+                f"param {key} must be {kind.__name__}, got {value!r}: mend it."
+            ) from error
+    return make(**keywords)
+
+
+def read_method(method: str, **options: Any) -> AbstractEstimator | str:
+    """Return the estimator of that name with the options that were given."""
+    one_of("method", method, ("auto", "picard", "linearised"))
+    given = {name: value for name, value in options.items() if value is not None}
+    if method == "auto" and not given:
+        return "auto"
+    make = Linearised if method == "linearised" else Picard
+    known = inspect.signature(make).parameters
+    for name, value in given.items():
+        if name not in known:
+            raise ArgumentError(
+                f"{name} is not an option of {make.__name__}, got {brief(value)}: leave it out."
+            )
+    return make(**given)
+
+
+def read_points(points: Path | None, equation: Problem, t: float | None) -> tuple[Any, Any]:
+    """Return times and states from a file, by default the problem's x0 at time 0."""
+    if points is not None:
+        return tables.read_points(points, equation.dim, t)
+    return np.full(1, t or 0.0), equation.x0[None]
+
+
+def read_object(reference: str) -> Any:
+    """Return the object `u` of `model.py:u`. The file is the user's own code, and is run."""
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ArgumentError(
+            f"surrogate must be file.py:name or none, got {reference!r}: name a function in a "
+            "Python file."
+        )
+    path = Path(file)
+    if not path.is_file():
+        raise FileError(f"surrogate: there is no file {file!r}: check the path.")
+    spec = importlib.util.spec_from_file_location(f"scasml_model_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = (
+        module  # dataclasses, and so equinox modules, look their annotations up there
+    )
+    sys.path.insert(
+        0, str(path.absolute().parent)
+    )  # the model may import its neighbours, now or when it is called
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise FileError(
+            f"surrogate: running {file!r} failed with {first_line(error)}: mend the file."
+        ) from error
+    if name not in vars(module):
+        raise ArgumentError(f"surrogate: {file!r} defines no {name!r}: name one of its functions.")
+    return vars(module)[name]

@@ -1,0 +1,79 @@
+"""The starts of a run: the surrogate, smoothed g, zero, and tangents to an estimate."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._equations.base import AbstractEquation
+from .._equations.defect import Defect
+from .._equations.generator import Hutchinson
+from .._equations.problem import Problem
+from .._equations.smoothness import terminal_may_be_rough
+from .._equations.surrogate import AbstractSurrogate
+from ..paths.coefficients import Coefficient, diffuse_transposed
+from ..surrogates import wrap
+from ..surrogates.terminal import smoothed_terminal
+from .task import Start
+
+
+def given_start(
+    equation: AbstractEquation,
+    surrogate: AbstractSurrogate | None,
+    hutchinson: Hutchinson | None,
+) -> Start:
+    """Return the start of an estimator that the user named: the surrogate, or zero without one."""
+    if surrogate is None:
+        return Start("zero", equation, None)
+    return Start("the surrogate", Defect(equation, surrogate, hutchinson), surrogate)
+
+
+def offered_starts(
+    equation: AbstractEquation,
+    surrogate: AbstractSurrogate | None,
+    hutchinson: Hutchinson | None,
+) -> list[Start]:
+    """Return the starts of the automatic choice: the surrogate, smoothed g, zero.
+
+    Smoothed g is offered if g is smooth and F depends on u or z.
+    """
+    found = [] if surrogate is None else [given_start(equation, surrogate, hutchinson)]
+    is_problem = isinstance(equation, Problem)
+    if is_problem and not equation.is_linear and not terminal_may_be_rough(equation):
+        model = wrap(smoothed_terminal(equation), equation)
+        found.append(Start("smoothed g", Defect(equation, model, hutchinson), model))
+    return [*found, given_start(equation, None, hutchinson)]
+
+
+class Tangent(eqx.Module):
+    """The tangent plane of an estimate at one point: a model of the solution near that point.
+
+    `value` and `slope` are the estimated solution and its gradient at (t0, x0). The plane changes
+    in time at the rate of the equation there, without second derivatives.
+    """
+
+    equation: AbstractEquation
+    t0: Coefficient
+    x0: Coefficient
+    value: Coefficient
+    slope: Coefficient
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        t0, x0, value, slope = (
+            jnp.asarray(a, x.dtype) for a in (self.t0, self.x0, self.value, self.slope)
+        )
+        z = diffuse_transposed(self.equation.diffusion(t0, x0), slope)
+        # The equation is that of the problem, whose F draws nothing from the key.
+        f = self.equation.nonlinearity(t0, x0, value, z, jax.random.key(0))
+        rate = -self.equation.drift(t0, x0) @ slope - f
+        return value + rate * (t - t0) + slope @ (x - x0)
+
+
+def tangent_start(tangent: Tangent, bias_factor: float) -> Start:
+    """Return a tangent as a start.
+
+    The tangent has no curvature, so its defect grows away from the point. The increments of a pilot
+    underestimate the effect on paths. For that reason `bias_factor` multiplies the level bias.
+    """
+    model = wrap(tangent, tangent.equation)
+    return Start("tangent", Defect(tangent.equation, model), model, bias_factor)

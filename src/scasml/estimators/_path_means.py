@@ -1,0 +1,228 @@
+"""Means over paths of the linearised equation, with their slopes in x.
+
+`PathMeans` draws the paths of one replicate of `Linearised` from one point. It returns `PathMean`s:
+the mean of e^A g at the horizon, of e^A F(r, X_r, 0, 0) at a random time, and of e^A R likewise.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from .._equations.base import AbstractEquation, Solution
+from .._equations.linearised import LinearisedEquation
+from .._sampling.designs import Draw, design
+from .._sampling.times import FullHistory
+from .._support.tracing import prevent_fusion
+from ..paths import AbstractPathLaw, Jump
+from ..paths.coefficients import diffuse_transposed, undiffuse_transposed
+from ._means import mean_of_others
+from .base import jackknifed
+
+if TYPE_CHECKING:
+    from .linearised import Linearised
+
+# Paths computed side by side: of g and of the source, and of the remainder by plain Monte Carlo.
+PATHS_PER_TILE, REMAINDERS_PER_TILE = 32, 4
+
+TERMINAL, SOURCE, REMAINDER = range(3)
+
+
+class PathMean(NamedTuple):
+    """A mean over paths, or a stack of them along the first axis."""
+
+    u: Array
+    slope: Array  # its derivative in x, (d,)
+    size: Array  # mean absolute value of the samples
+
+    @classmethod
+    def zero(cls, x: Array, *leading: int) -> "PathMean":
+        return cls(*(jnp.zeros((*leading, *shape), x.dtype) for shape in ((), x.shape, ())))
+
+
+class PathMeans(eqx.Module):
+    """Means over paths that start at time `s`."""
+
+    estimator: "Linearised"
+    equation: AbstractEquation
+    paths: AbstractPathLaw
+    gradient: str = eqx.field(static=True)  # gradient method: "pathwise" or "centred"
+    s: Array
+    true: Array  # true, but unknown to the compiler: see `prevent_fusion`
+
+    def first_order(self, key: PRNGKeyArray, x: Array, samples: Array, slopes: bool) -> PathMean:
+        """Return the means of the terminal and of the source increment, stacked.
+
+        `samples` holds the number of paths of each increment. No path goes to the horizon if the
+        terminal condition is zero by construction.
+        """
+        # One loop serves both increments, so paths are compiled once. The slope is taken inside
+        # each tile, so that no intermediate result of a tile outlives it.
+        keys, size = jax.random.split(key), min(PATHS_PER_TILE, self.estimator.samples)
+        first = self._first_order[0]
+        draws = [self._draws(keys[kind], x, samples[kind]) for kind in self._first_order]
+        tiles = ((samples[:2] + size - 1) // size).at[:first].set(0)
+
+        def tile(i: Array, sums: PathMean) -> PathMean:
+            kind = (i >= tiles[TERMINAL]).astype(jnp.int32)
+            indices = (i - jnp.where(kind == SOURCE, tiles[TERMINAL], 0)) * size + jnp.arange(size)
+            drawn = jax.lax.switch(kind - first, draws, indices)
+            valid = indices < samples[kind]
+            part = self._tile(kind, _end_keys(keys[kind], indices), drawn, valid, x, slopes)
+            return jax.tree.map(lambda total, one: total.at[kind].add(one), sums, part)
+
+        count = tiles[TERMINAL] + tiles[SOURCE]
+        sums = jax.lax.fori_loop(0, count, tile, PathMean.zero(x, 2))
+        divisors = jnp.maximum(samples[:2], 1)
+        return jax.tree.map(lambda a: jax.vmap(jnp.divide)(a, divisors.astype(a.dtype)), sums)
+
+    def remainder(self, key: PRNGKeyArray, x: Array, count: Array, slopes: bool) -> PathMean:
+        """Return the mean of the remainder over `count` paths.
+
+        Its slope always uses weights: R is small, and its inner paths need no second derivative.
+        """
+        draw = self._draws(key, x, count)
+        # Independent samples are centred at the mean of the others, which needs several of them.
+        is_centred = slopes and self.estimator.sampling == "mc"
+        size = REMAINDERS_PER_TILE if is_centred else 1
+
+        def tile(i: Array, sums: PathMean) -> PathMean:
+            indices = i * size + jnp.arange(size)
+            drawn = draw(indices)
+            values, jumps = self._ends(REMAINDER, _end_keys(key, indices), drawn, x, slopes)
+            part = self._sums(values, jumps, indices < count, x)
+            return jax.tree.map(jnp.add, sums, part)
+
+        sums = jax.lax.fori_loop(0, (count + size - 1) // size, tile, PathMean.zero(x))
+        return jax.tree.map(lambda a: a / jnp.maximum(count, 1), sums)
+
+    def _tile(
+        self, kind: Array, keys: PRNGKeyArray, drawn: Draw, valid: Array, x: Array, slopes: bool
+    ) -> PathMean:
+        """Return the sums over one tile of paths of the first order."""
+        if slopes and self.gradient == "centred":
+            values, jumps = self._ends(kind, keys, drawn, x, True)
+            return self._sums(values, jumps, valid, x)
+
+        def total(x: Array) -> tuple[Array, Array]:
+            values = jnp.where(valid, self._ends(kind, keys, drawn, x, False)[0], 0)
+            return jnp.sum(values), jnp.sum(jnp.abs(values))
+
+        if not slopes:
+            u, size = total(x)
+            return PathMean(u, jnp.zeros_like(x), size)
+        (u, size), slope = jax.value_and_grad(total, has_aux=True)(x)
+        return PathMean(u, slope, size)
+
+    def _sums(self, values: Array, jumps: Jump, valid: Array, x: Array) -> PathMean:
+        """Return sums over the valid paths; slopes use weights, and are zero without weights."""
+        values, slope = jnp.where(valid, values, 0), jnp.zeros_like(x)
+        if jumps.weight is not None:
+            z = self._weighted_sum(values, jumps, valid)
+            slope = undiffuse_transposed(self.equation.diffusion(self.s, x), z)
+        return PathMean(jnp.sum(values), slope, jnp.sum(jnp.abs(values)))
+
+    def _ends(
+        self, kind: int | Array, keys: PRNGKeyArray, drawn: Draw, x: Array, weighted: bool
+    ) -> tuple[Array, Jump]:
+        """Return the values at the ends of a batch of paths, and the paths themselves."""
+        to_horizon = jnp.broadcast_to(jnp.asarray(kind == TERMINAL), drawn.uniform.shape)
+        jumps, r, w = self._move(drawn, to_horizon, x, weighted)
+        ends = (keys, r, jumps.x)
+        if isinstance(kind, int):
+            integrand = jax.vmap(self._remainder)(*ends)
+        else:
+            branches = [self._integrands[k] for k in self._first_order]
+            integrand = jax.lax.switch(kind - self._first_order[0], branches, *ends)
+        return jax.vmap(Jump.carry)(jumps, w * integrand), jumps
+
+    def _move(
+        self, drawn: Draw, to_horizon: Array, x: Array, weighted: bool
+    ) -> tuple[Jump, Array, Array]:
+        """Return the ends of paths from x, the times of the ends, and the weights of the times."""
+        equation, s = self.equation, self.s
+        # A gradient weight grows as its path gets short, so weighted paths draw fewer short times.
+        times = FullHistory(exponent=0.5 if weighted else 0.0)
+        duration, w = times.draw(drawn.uniform, jnp.asarray(0), s, equation.horizon)
+        duration = jnp.where(to_horizon, equation.horizon - s, duration)
+        w = jnp.where(to_horizon, 1, w)
+        move = lambda noise, duration: self.paths.move(noise, s, x, duration, weighted)
+        return jax.vmap(move)(drawn.noise, duration), s + duration, w
+
+    @property
+    def _first_order(self) -> tuple[int, ...]:
+        """The increments of first order that are not zero by construction."""
+        return (SOURCE,) if self.equation.zero_terminal else (TERMINAL, SOURCE)
+
+    @property
+    def _integrands(self) -> tuple[Callable[..., Array], ...]:
+        """Functions of a batch of ends (keys, times, states), for TERMINAL and SOURCE."""
+        terminal = lambda key, r, x: self.equation.terminal(x)
+        source = lambda key, r, x: self.equation.source(r, x, key)
+        batched = jax.vmap(terminal), jax.vmap(source)
+        return prevent_fusion(batched[0], self.true), prevent_fusion(batched[1], self.true)
+
+    def _remainder(self, key: PRNGKeyArray, r: Array, x: Array) -> Array:
+        """Return R(r, x, V, sigma^T grad V), jackknifed over two independent halves of V."""
+        linearised = LinearisedEquation(self.equation)
+        inner = PathMeans(self.estimator, self.equation, self.paths, self.gradient, r, self.true)
+        half = lambda key: inner.solution(key, x, self.estimator.remainder // 2)
+        halves = jax.vmap(half)(jax.random.split(key))
+        zero = Solution.zero(r, x)
+        return jackknifed(lambda new: linearised.difference(r, x, new, zero), halves)
+
+    def solution(self, key: PRNGKeyArray, x: Array, count: int) -> Solution:
+        """Estimate V, and sigma^T grad V if F depends on z, from `count` paths per increment."""
+        equation, s = self.equation, self.s
+        keys, indices = jax.random.split(key), jnp.arange(count)
+        draws = [self._draws(keys[kind], x, count)(indices) for kind in self._first_order]
+        drawn = jax.tree.map(lambda *a: jnp.concatenate(a), *draws)
+        weighted = equation.uses_z and self.gradient == "centred"
+        kinds = np.repeat(self._first_order, count)
+
+        def mean(x: Array) -> tuple[Array, Array]:
+            jumps, r, w = self._move(drawn, kinds == TERMINAL, x, weighted)
+            ends = lambda kind: (
+                _end_keys(keys[kind], indices),
+                r[kinds == kind],
+                jumps.x[kinds == kind],
+            )
+            integrands = [self._integrands[kind](*ends(kind)) for kind in self._first_order]
+            values = jax.vmap(Jump.carry)(jumps, w * jnp.concatenate(integrands))
+            if jumps.weight is None:
+                return jnp.sum(values) / count, jnp.zeros_like(x)
+            sums = (self._weighted_sum(values, jumps, kinds == kind) for kind in self._first_order)
+            z = sum(sums) / count
+            return jnp.sum(values) / count, jnp.asarray(z)
+
+        if not equation.uses_z or weighted:
+            return Solution(*mean(x))
+        (u, _), slope = jax.value_and_grad(mean, has_aux=True)(x)
+        return Solution(u, diffuse_transposed(equation.diffusion(s, x), slope))
+
+    def _weighted_sum(self, values: Array, jumps: Jump, valid: Array) -> Array:
+        """Return the sum of z by gradient weights over the valid paths."""
+        values = deviation = jnp.where(valid, values, 0)
+        if self.estimator.sampling == "mc":
+            # The mean of the other samples is independent of a sample's own path, so it may be
+            # subtracted. Pairs and nets are dependent, and cancel a constant by themselves.
+            deviation = jnp.where(valid, values - mean_of_others(values, valid), 0)
+        z = deviation @ jnp.asarray(jumps.weight)
+        return z if jumps.lift is None else z + values @ jumps.lift
+
+    def _draws(self, key: PRNGKeyArray, x: Array, count: int | Array) -> Callable[[Array], Draw]:
+        """Return the function from a batch of sample indices to their random numbers."""
+        sampling = self.estimator.sampling
+        heading = self.equation.heading(self.s, x) if sampling == "rqmc" else None
+        streams = lambda k: (jax.random.fold_in(key, 3 * k), jax.random.fold_in(key, 3 * k + 1))
+        one = design(sampling, streams, count, (self.paths.steps, len(x)), x, heading)
+        return prevent_fusion(jax.vmap(one), self.true)
+
+
+def _end_keys(key: PRNGKeyArray, indices: Array) -> PRNGKeyArray:
+    """Return the keys of what is drawn at the ends of paths."""
+    return jax.vmap(lambda k: jax.random.fold_in(key, 3 * k + 2))(indices)

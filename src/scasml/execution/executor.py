@@ -1,0 +1,61 @@
+"""The interface of an executor: rows in, replicates out.
+
+An executor may compute rows in any order, anywhere. `in_order` restores the order of the rows, so
+that sums of replicates are the same, bit for bit, for every executor.
+"""
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from .program import Program, Replicates, Rows
+
+
+class Part(NamedTuple):
+    """The replicates of a slice of the rows that an executor was given."""
+
+    rows: slice  # with start and stop, and step 1
+    replicates: Replicates
+    compile_seconds: float = 0.0  # wall-clock time that went into compilation, if known
+
+
+class AbstractExecutor(abc.ABC):
+    """Where programs run."""
+
+    @abc.abstractmethod
+    def run(self, program: Program, rows: Rows) -> Iterator[Part]:
+        """Yield the replicates of all rows, in parts that cover each row once, in any order.
+
+        The caller may stop early; parts that it did not ask for need not be computed.
+        """
+
+    @abc.abstractmethod
+    def map(self, function: Callable[..., Any], *columns: NDArray[Any]) -> Any:
+        """Apply a function of one point to every row of the columns.
+
+        `function` is hashable or an Equinox module. It takes one row of each column and returns a
+        pytree of arrays. The result is the same pytree of NumPy arrays with a leading axis of rows,
+        in the dtype of the first column. `apply_at_points` does this in the present process.
+        """
+
+
+def in_order(parts: Iterable[Part], count: int) -> Iterator[Part]:
+    """Yield parts in the order of their rows, whatever order they arrive in.
+
+    Raises RuntimeError at the end if one of the `count` rows is missing or was returned twice.
+    """
+    waiting: dict[int, Part] = {}
+    following = 0
+    for part in parts:
+        waiting[part.rows.start] = part
+        while following in waiting:
+            ready = waiting.pop(following)
+            following = ready.rows.stop
+            yield ready
+    if following < count or waiting:
+        what, row = ("no", following) if following < count else ("repeated", min(waiting))
+        raise RuntimeError(
+            f"an executor returned {what} replicates for row {row}: it must return every row once."
+        )

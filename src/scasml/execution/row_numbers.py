@@ -1,0 +1,62 @@
+"""Which rows to run: point, replicate and variant of each, and how they reach an executor.
+
+`RowNumbers` needs 24 bytes per row. `run_rows` makes the `Rows` of a program from it, block by
+block, so that memory does not grow with the number of replicates.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimators import Tuning
+from .executor import AbstractExecutor, Part, in_order
+from .points import Points
+from .program import Program, Rows
+
+# Rows that are handed to an executor at once.
+ROWS_PER_BLOCK = 2**16
+
+
+class RowNumbers(NamedTuple):
+    """The point, the replicate and the variant of each row, all of shape (rows,)."""
+
+    point: NDArray[np.int64]  # index into the points of an accumulator or a task
+    replicate: NDArray[np.int64]
+    variant: NDArray[np.int64]  # a value of `Variant`
+
+    def at(self, rows: Any) -> "RowNumbers":
+        """Return a subset of the rows."""
+        return RowNumbers(self.point[rows], self.replicate[rows], self.variant[rows])
+
+
+def rows_at(points: Points, tuning: Tuning, numbers: RowNumbers) -> Rows:
+    """Return the rows of a program with these numbers."""
+    point, samples = numbers.point, None
+    if tuning.samples is not None:
+        width = np.shape(tuning.samples)[-1]
+        samples = np.broadcast_to(tuning.samples, (len(points), width))[point]
+    return Rows(
+        points.t[point],
+        points.x[point],
+        points.key[point],
+        numbers.replicate.astype(np.uint32),
+        numbers.variant.astype(np.int32),
+        samples,
+    )
+
+
+def run_rows(
+    executor: AbstractExecutor,
+    program: Program,
+    points: Points,
+    tuning: Tuning,
+    numbers: RowNumbers,
+) -> Iterator[Part]:
+    """Run a program for all rows, and yield their replicates in the order of the rows."""
+    for start in range(0, len(numbers.point), ROWS_PER_BLOCK):
+        rows = rows_at(points, tuning, numbers.at(slice(start, start + ROWS_PER_BLOCK)))
+        for part in in_order(executor.run(program, rows), len(rows)):
+            shifted = slice(start + part.rows.start, start + part.rows.stop)
+            yield part._replace(rows=shifted)

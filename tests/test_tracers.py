@@ -1,0 +1,110 @@
+"""Traced arguments are refused, and the pure function that the message names works under jit.
+
+`correct`, `refine` and `solve` read clocks and run as many replicates as they need, so they cannot
+be traced. `Linearised().replicate` computes one replicate at one point, and can be.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import scasml
+from bad_input_case import DIM, PROBLEM, MustNotRun, refused, u
+from helpers import SIGMAS, heat
+from scasml import Defect, Linearised
+from scasml.estimators import Variant
+from scasml.surrogates import wrap
+
+X = jnp.zeros(DIM)
+WORDS = ("got a traced value", "call it outside jit", "scasml.Linearised().replicate")
+
+
+def correct(problem=PROBLEM, surrogate=u, t=0.0, x=X):
+    return scasml.correct(problem, surrogate, t, x, replicates=2, executor=MustNotRun()).value
+
+
+def refine(problem=PROBLEM, surrogate=u, t=0.0, x=X):
+    answers = scasml.refine(problem, surrogate, t, x, replicates=2, executor=MustNotRun())
+    return next(answers).value
+
+
+def solve(problem=PROBLEM, t=0.0, x=X):
+    return scasml.solve(problem, t, x, replicates=2, executor=MustNotRun()).value
+
+
+NETWORK = wrap(eqx.nn.MLP(DIM + 1, 1, 4, 1, key=jax.random.key(0)), PROBLEM, inputs="tx")
+# How an argument is traced: a transformation of a function, and an argument for the result.
+TRACED = {
+    "t": {
+        "jit": (jax.jit, 0.0),
+        "grad": (jax.grad, 0.0),
+        "vmap": (jax.vmap, jnp.zeros(2)),
+        "jvp": (lambda f: lambda t: jax.jvp(f, (t,), (t,)), 0.0),
+    },
+    "x": {
+        "jit": (jax.jit, X),
+        "grad": (jax.grad, X),
+        "vmap": (jax.vmap, jnp.zeros((2, DIM))),
+    },
+    "surrogate": {"jit": (eqx.filter_jit, NETWORK), "grad": (eqx.filter_grad, NETWORK)},
+    "problem": {"jit": (eqx.filter_jit, PROBLEM)},
+}
+CASES = [
+    pytest.param(function, name, *how, id=f"{function.__name__}-{name}-{transformation}")
+    for function in (correct, refine, solve)
+    for name, transformations in TRACED.items()
+    for transformation, how in transformations.items()
+    if not (function is solve and name == "surrogate")
+]
+
+
+@pytest.mark.parametrize(("function", "name", "transform", "argument"), CASES)
+def test_a_traced_argument_is_refused(function, name, transform, argument):
+    traced = transform(lambda value: function(**{name: value}))
+    refused(lambda: traced(argument), f"{name} must be concrete", *WORDS)
+
+
+def test_a_list_that_contains_a_tracer_is_refused():
+    traced = jax.jit(lambda t: correct(t=[0.0, t]))
+    refused(lambda: traced(0.1), "t must be concrete", *WORDS)
+
+
+class TestReplicate:
+    """The corrected value at one point, as a pure function of a random key and the point."""
+
+    problem, solution = heat()
+    exact = staticmethod(solution)
+    T, X = jnp.asarray(0.1), jnp.asarray([0.3, -0.2, 0.5])
+
+    def corrected(self, key, t, x, scale=0.3):
+        """Return one replicate of u(t, x), and of its gradient."""
+        wrong = lambda t, x: self.exact(t, x) + scale * jnp.sin(jnp.sum(x) + t)
+        model = wrap(wrong, self.problem)
+        equation, method = Defect(self.problem, model), Linearised()
+        tuning, variant = method.default_tuning(equation, True), jnp.asarray(Variant.MAIN)
+        found = method.replicate(equation, tuning, variant, key, t, x, True)
+        value, gradient = jax.value_and_grad(model, argnums=1)(t, x)
+        return value + found.value, gradient + found.gradient
+
+    def test_inside_jit_and_vmap(self):
+        """64 replicates agree with the solution to 6 standard errors.
+
+        The false-fail rate is 1e-7 (Student t, 63) for each of 4 comparisons.
+        """
+        keys = jax.random.split(jax.random.key(0), 64)
+        run = jax.jit(jax.vmap(self.corrected, (0, None, None)))
+        values, gradients = (np.asarray(a, np.float64) for a in run(keys, self.T, self.X))
+        value, slope = jax.value_and_grad(self.exact, 1)(self.T, self.X)
+        for got, want in ((values, value), (gradients, slope)):
+            stderr = np.std(got, 0, ddof=1) / np.sqrt(len(keys))
+            assert np.all(np.abs(np.mean(got, 0) - want) < SIGMAS * stderr + 2e-6)
+            assert np.all(stderr < 0.01)
+
+    def test_inside_jacfwd(self):
+        """The derivative of a replicate in x is its own estimate of the gradient."""
+        key = jax.random.key(1)
+        value = lambda x: self.corrected(key, self.T, x)[0]
+        _, gradient = jax.jit(self.corrected)(key, self.T, self.X)
+        np.testing.assert_allclose(jax.jit(jax.jacfwd(value))(self.X), gradient, rtol=1e-4)
