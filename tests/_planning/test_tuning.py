@@ -78,7 +78,7 @@ class TestSteps:
         assert assignment.step_bias <= STDERR / 2
 
     def test_uncoupled_paths_take_more_steps(self):
-        """Fine and coarse paths are nearly independent, so equal means say nothing."""
+        """Fine and coarse paths are nearly independent, so equal means do not show a small bias."""
         asked, assignment = settled(
             lambda steps, count: {"bias": 0.01, "noise": 0.008, "coupling": 1 / steps}
         )

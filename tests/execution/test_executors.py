@@ -72,7 +72,7 @@ class PoolExecutor(AbstractExecutor):
 
 @pytest.fixture(scope="module")
 def pool():
-    """Two processes that share nothing with this one."""
+    """Two processes that are started anew and share no memory with this one."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as processes:
         yield processes

@@ -13,7 +13,7 @@ POINTS = np.random.default_rng(0).uniform(-1, 1, (64, 20))
 
 
 def total(x):
-    """Return the sum of 20 numbers. 1000 is added first and subtracted last, so digits are lost."""
+    """Return the sum of 20 numbers. 1000 is added first and subtracted last, so it is rounded."""
     result = jnp.asarray(1000, x.dtype)
     for each in x:
         result = result + each

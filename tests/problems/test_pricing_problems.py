@@ -24,8 +24,8 @@ from test_problems import (
     reference,
 )
 
-from scasml import _cli as cli
 from scasml import problems
+from scasml._cli import inputs
 from scasml._equations.problem import Problem
 from scasml._support.errors import ArgumentError
 from scasml.problems.references.black_scholes import call
@@ -366,10 +366,10 @@ def test_heston_coefficients(variance: float, dtype: Any) -> None:
 
 def test_command_line_refuses_to_change_a_fixed_dimension() -> None:
     with pytest.raises(ArgumentError) as refusal:
-        cli._problem("heston", 3, [])
+        inputs.read_problem("heston", 3, [])
     assert_one_sentence(str(refusal.value), "dim", "got 3")
     assert "heston" in str(refusal.value)
     np.testing.assert_array_equal(
-        cli._problem("heston", None, ["spot=90", "variance=0.1"]).x0, [90.0, 0.1]
+        inputs.read_problem("heston", None, ["spot=90", "variance=0.1"]).x0, [90.0, 0.1]
     )
-    assert cli._problem("black_scholes_basket", 3, ["correlation=0"]).dim == 3
+    assert inputs.read_problem("black_scholes_basket", 3, ["correlation=0"]).dim == 3

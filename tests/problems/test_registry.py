@@ -67,12 +67,8 @@ def test_constructor_conforms(name: str) -> None:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Remove the problems that a test registers, and keep the command line from caching programs.
-
-    The cache of compiled programs is global to the process.
-    """
-    monkeypatch.setattr(cli, "keep_compiled_programs", lambda: None)
+def registry(no_disk_cache: None) -> Iterator[None]:
+    """Remove the problems that a test registers; the command line caches no programs."""
     before = dict(REGISTRY)
     yield
     REGISTRY.clear()

@@ -87,7 +87,7 @@ def registered():
     del surrogates.KINDS["parabola"]
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("registered", "no_disk_cache")
 def test_a_kind(tmp_path, monkeypatch, capsys):
     """`solve`, files and the command line take the kind by its name."""
     path, x = tmp_path / "lqg.safetensors", np.full(3, 0.2)
@@ -103,7 +103,6 @@ def test_a_kind(tmp_path, monkeypatch, capsys):
     assert scasml.correct(problems.lqg(3), loaded, 0.0, x, **options).value == answer.value
     command = ["scasml", "train", "lqg", "--dim", "3", "--kind", "parabola", "-o", str(path)]
     monkeypatch.setattr("sys.argv", command)
-    monkeypatch.setattr("scasml._cli.cache.keep_compiled_programs", lambda: None)
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0

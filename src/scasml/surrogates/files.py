@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._equations.problem import Problem
 from .._support.errors import FileError, first_line
-from .._support.precision import use_dtype
+from .._support.precision import cast, use_dtype
 
 FILE_FORMAT = "scasml 1"
 
@@ -35,7 +35,8 @@ def problem_identity(problem: Problem) -> dict[str, Any]:
         np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim))
     )
     with use_dtype(np.dtype(np.float32)):
-        values = np.concatenate([np.ravel(a)[:2] for a in _functions_at(problem, *point)])
+        single = cast(problem, np.dtype(np.float32))
+        values = np.concatenate([np.ravel(a)[:2] for a in _functions_at(single, *point)])
     return {
         "name": problem.name,
         "parameters": None if problem.parameters is None else dict(problem.parameters),
