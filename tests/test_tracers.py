@@ -4,6 +4,8 @@
 be traced. `Linearised().replicate` computes one replicate at one point, and can be.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,11 @@ import scasml
 from bad_input_case import DIM, PROBLEM, MustNotRun, refused, u
 from helpers import SIGMAS, heat
 from scasml import Defect, Linearised
+from scasml._support.tracers import holds_tracer
 from scasml.estimators import Variant
 from scasml.surrogates import wrap
 
-X = jnp.zeros(DIM)
+X = jnp.arange(DIM, dtype=float)
 WORDS = ("got a traced value", "call it outside jit", "scasml.Linearised().replicate")
 
 
@@ -69,6 +72,55 @@ def test_a_traced_argument_is_refused(function, name, transform, argument):
 def test_a_list_that_contains_a_tracer_is_refused():
     traced = jax.jit(lambda t: correct(t=[0.0, t]))
     refused(lambda: traced(0.1), "t must be concrete", *WORDS)
+
+
+def refuses(function, transform, *words):
+    """Assert that a transformed function of a number is refused before anything runs."""
+    refused(lambda: transform(function)(1.0), *words)
+
+
+class TestHiddenTracers:
+    """Traced values in the closures of functions, and calls without a traced argument."""
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_the_closure_of_a_surrogate(self, transform):
+        call = lambda c: correct(surrogate=lambda t, x: c * u(t, x))
+        refuses(call, transform, "surrogate must be concrete", *WORDS)
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_a_partial_of_a_surrogate(self, transform):
+        scaled = lambda scale, t, x: scale * u(t, x)
+        call = lambda c: correct(surrogate=functools.partial(scaled, c))
+        refuses(call, transform, "surrogate must be concrete", *WORDS)
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_a_function_that_another_function_calls(self, transform):
+        def call(c):
+            inner = lambda x: c * jnp.sum(x)
+            return correct(surrogate=lambda t, x: inner(x))
+
+        refuses(call, transform, "surrogate must be concrete", *WORDS)
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_the_terminal_condition(self, transform):
+        def call(c):
+            problem = scasml.Problem(dim=DIM, horizon=1.0, terminal=lambda x: c * jnp.sum(x))
+            return correct(problem=problem)
+
+        refuses(call, transform, "problem must be concrete", *WORDS)
+
+    def test_a_call_inside_jit_without_a_traced_argument(self):
+        words = ("problem must be solved outside jit", *WORDS[1:])
+        refuses(lambda c: correct() + c, jax.jit, *words)
+
+    def test_a_call_inside_grad_without_a_traced_argument_works(self):
+        call = lambda c: c * scasml.correct(PROBLEM, u, PROBLEM.horizon, X).value
+        value, slope = jax.value_and_grad(call)(1.0)
+        assert value == slope == jnp.sum(X)
+
+    def test_a_concrete_closure_is_not_refused(self):
+        c = jnp.asarray(2.0)
+        assert not holds_tracer({"model": functools.partial(lambda a, t, x: a * c * t, c)})
 
 
 class TestReplicate:

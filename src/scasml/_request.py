@@ -8,9 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import ArrayLike
 from numpy.typing import NDArray
 
@@ -20,6 +18,7 @@ from ._io.progress import Report
 from ._planning.policy import DEFAULT_POLICY, Policy
 from ._support.errors import ArgumentError, ArgumentTypeError, brief, listing, whole
 from ._support.precision import parse_dtype
+from ._support.tracers import holds_tracer, is_inside_jit
 from .estimators import AbstractEstimator
 from .execution.executor import AbstractExecutor
 from .execution.local import LocalExecutor
@@ -125,13 +124,18 @@ def validate(
 
 
 def _refuse_tracers(arguments: dict[str, Any]) -> None:
-    """Refuse values that `jax.jit`, `jax.grad` or `jax.vmap` trace."""
-    for name, value in arguments.items():
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
-            raise ArgumentTypeError(
-                f"{name} must be concrete, got a traced value: call it outside jit, grad and vmap; "
-                "inside jit and vmap use the pure function scasml.Linearised().replicate."
-            )
+    """Refuse values that `jax.jit`, `jax.grad` or `jax.vmap` trace, and calls inside `jax.jit`."""
+    names = [name for name, value in arguments.items() if holds_tracer(value)]
+    problem = ""
+    if names:
+        problem = f"{names[0]} must be concrete, got a traced value"
+    elif is_inside_jit():
+        problem = "problem must be solved outside jit, got a call inside a traced function"
+    if problem:
+        raise ArgumentTypeError(
+            f"{problem}: call it outside jit, grad and vmap; "
+            "inside jit and vmap use the pure function scasml.Linearised().replicate."
+        )
 
 
 def _executor(executor: Any, chunk: Any) -> AbstractExecutor:

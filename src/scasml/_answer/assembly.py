@@ -1,4 +1,8 @@
-"""Assembly: from the accumulators of a run to a `Correction`."""
+"""Assembly: from the accumulators of a run to a `Correction`.
+
+`AtHorizon.of` answers the points with t = T, which need no simulation. `assemble` combines these
+answers with those of the accumulators, shrinks the corrections and sets the status of each point.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,17 +26,20 @@ from .status import Status
 
 
 class AtHorizon(NamedTuple):
-    """The answer at points with t = T, where the solution is g."""
+    """The answer at the points with t = T, where the solution is g.
+
+    Arrays have shape (points,), and those of gradients (points, d).
+    """
 
     value: Floats
     gradient: Floats
     bias: Floats  # rounding only
-    gradient_bias: Floats
-    surrogate_value: Floats
+    gradient_bias: Floats  # rounding only
+    surrogate_value: Floats  # zero without a surrogate
 
     @classmethod
     def of(cls, request: Request, task: Task) -> "AtHorizon":
-        """Evaluate g at the points of the request that are at the horizon."""
+        """Evaluate g, its gradient and the surrogate at the points of the request with t = T."""
         at = ~request.is_inside
         t, x = request.t[at], request.x[at]
         value, gradient = value_and_gradient(task.executor, task.equation.terminal, x)
@@ -60,7 +67,7 @@ class _Columns:
         self.surrogate[at] = horizon.surrogate_value
 
     def add(self, accumulator: Any, gradient: bool) -> None:
-        """Copy the state of one accumulator."""
+        """Copy the estimates of one accumulator to the rows of its points."""
         at, tuning = accumulator.points.index, accumulator.tuning
         self.surrogate[at] = accumulator.surrogate_value
         self.value[at], self.count[at], self.stderr[at], self.bias[at] = accumulator.estimate()
@@ -83,7 +90,16 @@ def assemble(
     run: Run,
     horizon: AtHorizon,
 ) -> Correction:
-    """Return the answer of a run as it stands."""
+    """Return the answer of a run, which need not be over.
+
+    **Arguments:**
+
+    - `request`: the arguments of the user. With `request.safe`, the corrections are shrunk.
+    - `task`: the planned call, with its surrogate and the cost of its pilots.
+    - `assignments`: start, estimator and tuning of the points, which the answer lists.
+    - `run`: the accumulators, and what ended the run.
+    - `horizon`: the answer at the points with t = T.
+    """
     columns, gradient = _Columns(request, horizon), request.gradient
     for accumulator in run.accumulators:
         columns.add(accumulator, gradient)
@@ -144,7 +160,11 @@ def _statuses(
     finite: NDArray[np.bool_],
     share: Floats,
 ) -> NDArray[np.int8]:
-    """Return the status code of each point. What went wrong takes precedence."""
+    """Return the status code of each point, shape (points,).
+
+    `finite` (points,) is True where value and gradient are finite, and `share` (points,) is the
+    kept fraction of the correction. Where several statuses apply, the one assigned last counts.
+    """
     rule, unfinished = request.rule, Status.BUDGET_EXHAUSTED
     if run.was_interrupted or run.is_late:
         unfinished = Status.INTERRUPTED if run.was_interrupted else Status.OVER_TIME
@@ -153,7 +173,7 @@ def _statuses(
     if rule.has_tolerance:
         codes[rule.bias_limited(estimate)] = Status.BIAS_ABOVE_TOLERANCE.code
         met = rule.met(estimate)
-        # An error bar that leaves out an unknown bias is no convergence.
+        # An error bar without the unknown bias does not prove convergence.
         unknown = np.isnan(estimate.bias)
         codes[met] = Status.CONVERGED.code
         codes[met & unknown] = Status.BIAS_UNKNOWN.code

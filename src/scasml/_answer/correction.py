@@ -25,28 +25,28 @@ from .status import STATUSES, Status
 class Choice(NamedTuple):
     """Points that one estimator served with one tuning."""
 
-    points: NDArray[np.int64]
+    points: NDArray[np.int64]  # their indices in the arrays of the user
     method: AbstractEstimator
     tuning: Tuning  # gradient method, steps of a path, samples per increment
     start: str  # "the surrogate", "smoothed g", "zero" or "tangent"
-    reason: str
+    reason: str  # why these were chosen, in words
 
 
 class Preparation(NamedTuple):
-    """The surrogate of an answer by `solve`."""
+    """How `solve` obtained the surrogate of its answer."""
 
     surrogate: Any
     verb: str  # "trained" or "loaded"
-    seconds: float
+    seconds: float  # wall-clock time of training or loading
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an answer, summed over points and replicates, pilots included."""
+    """The cost of an answer, summed over all points."""
 
-    evaluations: Evaluations
-    replicates: int
-    seconds: float
+    evaluations: Evaluations  # of all replicates and pilots
+    replicates: int  # without those of pilots
+    seconds: float  # wall-clock time of the call, with pilots and compilation
 
     @property
     def functions(self) -> int:
@@ -63,16 +63,24 @@ class Cost:
 class Correction:
     """Corrected values at the points asked for.
 
-    Arrays are NumPy float64, with one entry per point, or scalars for a scalar query. A
-    `Correction` is a pytree of its arrays; the other attributes are static.
+    Arrays are NumPy arrays of shape (points,). Those of `x` and of gradients have shape
+    (points, d). If the call passed a single point without an axis of points, they have no such axis
+    either. A `Correction` is a pytree of its arrays; the other attributes are static.
 
-    - `value` is `surrogate_value` plus the fraction `kept_share` of the raw correction. With
-      `safe=False` the fraction is 1. `raw_value` has all of it.
+    - `raw_value` is the estimate of u. `surrogate_value` is u of the surrogate, 0 without one.
+    - `value` is `surrogate_value` plus the fraction `kept_share` of the raw correction
+      `raw_value - surrogate_value`. With `safe=False` the fraction is 1.
+    - `correction` is `value - surrogate_value`.
     - `stderr` is the standard error of the raw value over replicates.
     - `bias` is the estimated size of all other error, NaN where it is unknown.
-    - `gradient_stderr` and `gradient_bias` are the same for the gradient.
+    - `gradient` is the estimate of grad u, which is never shrunk. `gradient_stderr` and
+      `gradient_bias` are its errors. All three are None if no gradient was requested.
+    - `replicates` is the number of replicates of each point, 0 where t = T.
     - `steps` is the number of steps of a path, 0 for paths that were drawn exactly.
-    - `gradient_method` is how z was estimated: the option `gradient` of the estimator, settled.
+    - `gradient_method` is the method that estimated z, such as "pathwise". It is "exact" where
+      t = T.
+    - `choices` says which start, estimator and tuning served which points.
+    - `history`, `levels` and `tails` are statistics of the run for plots and for `diagnose`.
     """
 
     t: Any
@@ -87,7 +95,7 @@ class Correction:
     gradient: NDArray[Any] | None
     gradient_stderr: NDArray[Any] | None
     gradient_bias: NDArray[Any] | None
-    status_code: Any  # the code of each status, an integer
+    status_code: Any  # the `Status.code` of each point
     replicates: Any
     steps: Any
     gradient_method: Any = field(metadata={"static": True})
@@ -96,7 +104,7 @@ class Correction:
     problem: AbstractEquation = field(metadata={"static": True})
     has_surrogate: bool = field(metadata={"static": True})
     rule: StoppingRule = field(metadata={"static": True})
-    stopped: str = field(metadata={"static": True})  # what ended the run
+    stopped: str = field(metadata={"static": True})  # what ended the run, in words
     history: tuple[Round, ...] = field(metadata={"static": True})
     levels: tuple[Levels, ...] = field(metadata={"static": True})
     tails: Tails = field(metadata={"static": True})
@@ -105,7 +113,7 @@ class Correction:
 
     @property
     def status(self) -> Any:
-        """Why each point stopped: a `Status`, or an array of them. A status prints as words."""
+        """Why each point stopped: a `Status`, or an object array of them for several points."""
         codes = np.asarray(self.status_code)
         if codes.ndim == 0:
             return STATUSES[int(codes)]
@@ -115,15 +123,20 @@ class Correction:
 
     @property
     def statuses(self) -> NDArray[Any]:
-        """`status` as an array, with one entry for a scalar query."""
+        """`status` as an array of shape (points,), with one entry for a single point."""
         return np.atleast_1d(np.asarray(self.status, object))
 
     def interval(self, level: float = 0.95, include_bias: bool = True) -> tuple[Any, Any]:
-        """Return the Student t confidence interval about the raw value, widened by the bias.
+        """Return both ends of the Student t confidence interval of u, widened by the bias.
 
-        `safe` does not shrink it: its coverage is that of the raw estimate, and the value may lie
-        off its middle. An unknown bias is not included. Raises an error if `level` is not in (0,
-        1).
+        The interval is centred at `raw_value`, also with `safe=True`. The shrunk `value` may
+        therefore lie away from its centre.
+
+        **Arguments:**
+
+        - `level`: the probability that the interval covers u, in (0, 1). Any other number raises
+          `ArgumentError`.
+        - `include_bias`: whether the bias widens the interval. An unknown bias counts as 0.
         """
         is_number = isinstance(level, int | float | np.number) and not isinstance(level, bool)
         if not is_number or not 0 < float(level) < 1:
@@ -134,18 +147,21 @@ class Correction:
         return self.raw_value - half, self.raw_value + half
 
     def half_width(self, level: float = LEVEL, include_bias: bool = True) -> Any:
-        """Return half of the confidence interval."""
+        """Return half the width of `interval(level, include_bias)`.
+
+        It is NaN where a single replicate gives no standard error.
+        """
         bias = self.bias if include_bias else 0.0
         return half_width(level, self.replicates, self.stderr, bias)[()]
 
     @property
     def missed(self) -> NDArray[np.int64]:
-        """The points that missed a tolerance that was asked for, or have no finite answer."""
+        """The indices of the points that are `unmet`."""
         return np.flatnonzero(np.atleast_1d(self.unmet))
 
     @property
     def unmet(self) -> NDArray[np.bool_]:
-        """Whether each point missed its tolerance, or has no finite answer."""
+        """Whether each point missed a requested tolerance or has no finite answer, (points,)."""
         fine = [Status.CONVERGED, Status.KEPT_SURROGATE]
         if not self.rule.has_tolerance:
             fine += [Status.BUDGET_EXHAUSTED, Status.INTERRUPTED, Status.OVER_TIME]
@@ -156,17 +172,24 @@ class Correction:
         return diagnose(self)
 
     def exact(self) -> Any:
-        """Return the reference solution at the same points, or None if the problem has none."""
+        """Return the reference solution at the same points; None if the problem has none."""
         if isinstance(self.problem, Problem) and self.problem.reference is not None:
             return self.problem.exact(self.t, self.x)
         return None
 
     def save(self, path: str | Path) -> None:
-        """Write to .csv, .npy (one record per point) or .npz (one array per quantity)."""
+        """Write all columns to a .csv, .npy (one record per point) or .npz (one array each) file.
+
+        Raises `FileError` if the file cannot be written.
+        """
         tables.write(path, self.columns(gradient=True))
 
     def columns(self, gradient: bool = False) -> dict[str, NDArray[Any]]:
-        """Return every quantity by name, one row per point; gradients have shape (points, d)."""
+        """Return every quantity by name, as arrays of shape (points,), or (points, d) for x.
+
+        With `gradient=True`, the gradient, its standard error and its bias are included if they
+        were estimated. They have shape (points, d).
+        """
         lower, upper = self.interval(LEVEL)
         columns: dict[str, Any] = {
             "t": self.t,
@@ -190,7 +213,7 @@ class Correction:
         return {name: np.atleast_1d(column) for name, column in columns.items()}
 
     def to_xarray(self) -> Any:
-        """Return an `xarray.Dataset` over `point` and `axis` (extra `io`)."""
+        """Return an `xarray.Dataset` with dimensions "point" and "axis". Needs the extra `io`."""
         attributes = {"stopped": self.stopped, "method": str(self.method)}
         return tables.to_xarray(self.columns(gradient=True), attributes)
 
@@ -211,7 +234,7 @@ class Correction:
     def plot_convergence(self, ax: Any = None) -> Any:
         """Plot half of the 95 % interval after every round, and the 1/sqrt(N) line.
 
-        Needs the extra `plot`. Returns the axes.
+        Needs the extra `plot`. Returns the axes. Raises `ArgumentError` if no point was simulated.
         """
         if not self.history:
             raise ArgumentError(
@@ -231,7 +254,7 @@ class Correction:
     __repr__ = __str__
 
     def shares(self) -> str:
-        """Return how the time of `solve` was divided between training and correction."""
+        """Return, in words, the times for making the surrogate and for correcting it."""
         if (made := self.preparation) is None:
             return "corrected only"
         share = 100 * made.seconds / (made.seconds + self.cost.seconds)
@@ -242,7 +265,7 @@ class Correction:
 
 
 class _Static:
-    """The attributes of an answer that are no arrays, compared by identity."""
+    """The attributes of an answer that are not arrays. Two of these are equal if identical."""
 
     def __init__(self, values: dict[str, Any]):
         self.values = values
@@ -265,5 +288,5 @@ jax.tree_util.register_pytree_node(Correction, _flatten, _unflatten)
 
 
 def with_preparation(answer: Correction, preparation: Preparation) -> Correction:
-    """Return the answer of `solve`: that of `correct`, and how its surrogate was made."""
+    """Return the answer of `correct` with the preparation of its surrogate by `solve`."""
     return replace(answer, preparation=preparation)

@@ -1,4 +1,8 @@
-"""`diagnose`: what is wrong with an answer and what to do about it, in plain words."""
+"""`diagnose`: what is wrong with an answer and what to do about it, in plain words.
+
+`diagnose` takes a `Correction` and returns a `Diagnosis`. Each check is a function that takes the
+answer and yields no or one `Finding`, or one for each accumulator.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,21 +19,23 @@ from .status import Status
 if TYPE_CHECKING:
     from .correction import Correction
 
-# Expected fraction of points with a heavy tail by chance.
+# Expected fraction of the points whose tail seems heavy by chance.
 FALSE_ALARMS = 0.001
+# Difference between consecutive levels, in standard errors, above which they do not fit together.
 TELESCOPING_ERRORS = 5.0
 # Squared relative error of the variance, above which the error bar itself is uncertain.
 LOOSE_VARIANCE = 0.1
-# Fractions of the points above which a finding is reported.
+# Fractions of the points above which a finding is reported: uncertain error bars, a bias above the
+# standard error, and a surrogate that is useless or cannot be distinguished from the answer.
 LOOSE_POINTS, BIASED_POINTS, SURROGATE_POINTS = 0.05, 0.1, 0.5
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong."""
+    """One thing that is wrong, or worth knowing, about an answer."""
 
     # not finite | heavy tail | few replicates | bias | tolerance | surrogate | level | telescoping
     kind: str
-    text: str
+    text: str  # one or two sentences for the user
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +58,7 @@ class Diagnosis:
 
 
 def diagnose(answer: "Correction") -> Diagnosis:
-    """Return the diagnosis of an answer."""
+    """Run all checks on an answer, and return their findings."""
     checks = (
         _not_finite,
         _heavy_tails,
@@ -98,7 +104,7 @@ def _heavy_tails(answer: "Correction") -> Iterable[Finding]:
 def _few_replicates(answer: "Correction") -> Iterable[Finding]:
     spread = answer.tails.variance_of_variance
     count = np.maximum(np.atleast_1d(answer.replicates), 1)
-    with np.errstate(invalid="ignore"):  # a Gaussian has 2/n
+    with np.errstate(invalid="ignore"):  # `spread` of Gaussian replicates is 2/n
         is_loose = (spread > LOOSE_VARIANCE) & (spread > 6 / count) & ~answer.tails.is_heavy
     loose = np.flatnonzero(is_loose)
     if len(loose) > LOOSE_POINTS * len(spread):
@@ -242,7 +248,10 @@ def _telescoping(answer: "Correction") -> Iterable[Finding]:
 
 
 def _table(levels: Sequence[Levels]) -> str:
-    """Return one row per increment: mean, variance, kurtosis, and cost of a replicate."""
+    """Return the text of a table with one row per increment of every accumulator.
+
+    Columns are mean, variance and kurtosis, averaged over points, and the cost of one replicate.
+    """
     rows = [
         f"{'increment':>10} {'mean':>10} {'variance':>10} {'kurtosis':>9} "
         f"{'F and g':>9} {'random numbers':>15}   per replicate"

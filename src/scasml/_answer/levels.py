@@ -1,8 +1,9 @@
 """Statistics of a run that `diagnose` reads: moments of increments, tails of replicates.
 
-The statistics are those of multilevel Monte Carlo (mean, variance, kurtosis and cost of every
-level, and whether levels telescope) and of the code MCNP (the variance of the variance, and the
-slope of the tail of the density, which must be steeper than -3 for a variance to exist).
+`Levels.of` and `Tails.of` compute them from accumulators. `Levels` has the usual statistics of
+multilevel Monte Carlo: mean, variance, kurtosis and cost of every increment, and whether levels
+telescope. `Tails` has the checks of the transport code MCNP: the variance of the variance, and the
+exponent k of the tail of a density ~ x^-k. The variance exists only if k > 3.
 """
 
 from collections.abc import Iterable
@@ -17,13 +18,14 @@ from ..execution.accumulator import Accumulator
 
 # Replicates below which the slope of a tail is unknown.
 REPLICATES_FOR_TAILS = 256
-# A Gaussian's kurtosis exceeds 3 by more than this many standard errors, sqrt(24/n), less than once
-# in a thousand times.
+# A tail is heavy only if the kurtosis of n replicates exceeds 3, that of a Gaussian, by this number
+# of standard errors sqrt(24/n). Gaussian replicates do so less than once in a thousand times.
 KURTOSIS_ERRORS = 6.0
-# A density with this slope has just no variance. Hill's estimate of the slope from n replicates is
-# above it by SLOPE_ERROR / sqrt(n), and by at least MIN_SLOPE_ERROR.
+# The largest slope k without a variance. A tail is heavy only if Hill's estimate of k from n
+# replicates is below this slope plus its possible error, max(SLOPE_ERROR / sqrt(n),
+# MIN_SLOPE_ERROR).
 SLOPE_WITHOUT_VARIANCE, SLOPE_ERROR, MIN_SLOPE_ERROR = 3.0, 8.0, 0.25
-# Fraction of the replicates that count as the tail, and the fewest replicates that do.
+# Fraction of the replicates that count as the tail, and the least number of them.
 TAIL_FRACTION, SMALLEST_TAIL = 1 / 20, 3
 
 
@@ -31,16 +33,16 @@ TAIL_FRACTION, SMALLEST_TAIL = 1 / 20, 3
 class Levels:
     """Statistics of the increments at the points of one accumulator."""
 
-    points: NDArray[np.int64]  # the user's numbers
+    points: NDArray[np.int64]  # their indices in the arrays of the user
     names: tuple[str, ...]  # of the increments
-    mean: Floats  # (points, increments)
-    variance: Floats
-    kurtosis: Floats
-    evaluations: tuple[Evaluations, ...]  # of each increment, over all replicates
-    replicates: int
-    telescoping: Floats  # differences in standard errors
-    bias: dict[str, Floats]  # its parts: levels, noise, steps, rounding
-    seconds_per_replicate: float
+    mean: Floats  # over replicates, (points, increments)
+    variance: Floats  # of one replicate, (points, increments)
+    kurtosis: Floats  # of one replicate, (points, increments)
+    evaluations: tuple[Evaluations, ...]  # of each increment, over all replicates of all points
+    replicates: int  # of all points together
+    telescoping: Floats  # differences of consecutive levels in standard errors, (points, pairs)
+    bias: dict[str, Floats]  # its parts "levels", "noise", "steps" and "rounding", each (points,)
+    seconds_per_replicate: float  # wall-clock time with all workers busy
 
     @classmethod
     def of(cls, accumulator: Accumulator) -> "Levels":
@@ -67,16 +69,16 @@ class Levels:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Tails of the replicates at every point."""
+    """Tails of the distribution of the replicates at every point; all arrays are (points,)."""
 
     kurtosis: Floats
-    variance_of_variance: Floats
+    variance_of_variance: Floats  # squared relative error of the variance
     slope: Floats  # k in density ~ x^-k of the heavier tail; NaN from too few replicates
-    is_heavy: NDArray[np.bool_]
+    is_heavy: NDArray[np.bool_]  # whether the variance probably does not exist
 
     @classmethod
     def of(cls, points: int, accumulators: Iterable[Accumulator]) -> "Tails":
-        """Return the tails of `points` points; NaN where there are no replicates."""
+        """Return the tails at the `points` points of a call; NaN where there are no replicates."""
         kurtosis, spread, slope = (np.full(points, np.nan) for _ in range(3))
         count = np.zeros(points)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -93,9 +95,14 @@ class Tails:
 
 
 def tail_slope(largest: Floats, count: Floats) -> Floats:
-    """Return Hill's estimate of k in density ~ x^-k.
+    """Return Hill's estimate of k in density ~ x^-k, shape (points,).
 
-    `largest` holds the largest deviations of each point in descending order, of `count` replicates.
+    It is NaN for fewer than `REPLICATES_FOR_TAILS` replicates.
+
+    **Arguments:**
+
+    - `largest`: the largest deviations from the mean, in descending order, (points, kept).
+    - `count`: replicates of each point, (points,).
     """
     kept = largest.shape[1]
     used = np.clip(count // (1 / TAIL_FRACTION), SMALLEST_TAIL, kept - 1).astype(int)

@@ -1,12 +1,17 @@
 """Shrinkage: how much of a correction to keep, given its noise.
 
-Keeping less of a noisy correction makes the answer better, on average, than the surrogate.
+A correction that is smaller than its own error makes an answer worse than the surrogate. Keeping
+only a fraction of it avoids this on average. `kept_share` computes the fractions of a batch of
+points from their corrections, standard errors and biases.
 
-The defects of a batch are taken as draws from N(0, tau^2) (empirical Bayes). A correction m with
-noise is then a draw from N(0, tau^2 + noise^2), and the fraction tau^2/(tau^2 + noise^2) of it is
-kept. The likelihood of the batch estimates tau. It weights each correction by its own noise, and
-decides between one tau for all points and a tau proportional to the noise of each point. If noise
-alone explains a batch, nothing is kept.
+The defects of a batch are modelled as draws from N(0, tau^2) (empirical Bayes). The error of a
+correction has the variance s^2 = stderr^2 + bias^2, so the correction is a draw from
+N(0, tau^2 + s^2). The fraction tau^2/(tau^2 + s^2) of it is kept. The likelihood of the batch
+estimates tau. It also decides between one tau for all points and a tau proportional to s. If errors
+alone explain the sizes of the corrections, tau is 0.
+
+In this module, `noise` (points,) is s^2, and `freedom` (points,) holds the degrees of freedom of
+its estimate.
 """
 
 import numpy as np
@@ -14,19 +19,25 @@ import numpy as np
 from .._support.types import Floats
 from ..execution.intervals import LEVEL, half_width
 
-# Values of tau that are compared.
+# Number of values of tau that are compared.
 TAU_VALUES = 120
-# Differences in twice the log-likelihood. A tau proportional to the noise must be this much more
-# likely (150 times) than a common tau. A smaller tau is preferred if it is this much less likely
-# (2.7 times) at most.
+# Differences in twice the log-likelihood. A tau proportional to s is used if it is more likely than
+# a common tau by EVIDENCE (150 times). The smallest tau is used that is less likely than the best
+# one by at most INDIFFERENCE (2.7 times).
 EVIDENCE, INDIFFERENCE = 10.0, 2.0
 
 
 def kept_share(correction: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
-    """Return the fraction of each correction to keep.
+    """Return the fraction of each correction to keep, between 0 and 1, shape (points,).
 
-    0 keeps the surrogate, 1 the raw estimate. The fraction is 1 where it cannot be estimated. All
-    arguments have shape (points,).
+    The fraction 0 keeps the surrogate and 1 keeps the raw estimate. It is 1 where the correction or
+    its standard error is not finite, or the standard error is 0.
+
+    **Arguments**, each of shape (points,):
+
+    - `correction`: the raw estimate minus the surrogate.
+    - `count`: the number of replicates.
+    - `stderr`, `bias`: the errors of the raw estimate; an unknown bias, NaN, counts as 0.
     """
     share = np.ones_like(correction)
     usable = np.flatnonzero(np.isfinite(correction) & np.isfinite(stderr) & (stderr > 0))
@@ -37,9 +48,9 @@ def kept_share(correction: Floats, count: Floats, stderr: Floats, bias: Floats) 
 
 
 def _false_alarm_rate(points: int) -> float:
-    """Return the probability that noise alone is taken for a correction.
+    """Return the accepted probability that a batch without any defect keeps a correction.
 
-    It is 5 % for one point, and falls with the size of the batch.
+    It is 5 % for a batch of one point, and falls with the number of points.
     """
     return max((1 - LEVEL) / points**1.5, 1e-4)
 
@@ -53,16 +64,18 @@ def _shrink(m: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
     share = np.zeros_like(m)
     if _exceeds_noise(m**2, noise, freedom):
         share = _likely_share(m**2, noise, freedom)
-    # No point moves further than its own error bar could explain, even in a million batches.
+    # Shrinkage moves a value by at most half of its interval at a level close to 1. A true
+    # correction that is much larger than its error bar is therefore kept.
     level = 1 - 1e-2 * _false_alarm_rate(len(m)) / len(m)
     limit = half_width(level, count, stderr, bias)
     return np.maximum(share, np.maximum(1 - limit / np.maximum(np.abs(m), 1e-300), 0))
 
 
 def _moderated(variance: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Shrink estimated variances toward each other, as far as their scatter is estimation noise.
+    """Shrink estimated variances toward each other, as far as estimation explains their scatter.
 
-    Returns the variances and their degrees of freedom (Smyth 2004).
+    This is the empirical Bayes method of Smyth (2004). `variance` and `freedom`, its degrees of
+    freedom, have shape (points,). Returns the new variances and their degrees of freedom.
     """
     from scipy.special import digamma, polygamma
 
@@ -90,15 +103,16 @@ def _trigamma_inverse(value: float) -> float:
 
 
 def _exceeds_noise(squares: Floats, noise: Floats, freedom: Floats) -> bool:
-    """Return whether the corrections are larger than their noise, beyond chance.
+    """Return whether the corrections are larger than their errors can explain.
 
-    Each square is divided by its own noise, so that a few precise points count as much as many
-    noisy ones. The sum of squares of t variables is compared with a scaled chi-square of the same
+    `squares` (points,) are the squared corrections. Each is divided by the variance of its own
+    error, so that precise and imprecise points count alike. The quotients are squares of t
+    variables. Their sum is compared with a quantile of a scaled chi-square variable of the same
     mean and variance.
     """
     from scipy.special import chdtri
 
-    freedom = np.maximum(freedom, 5.0)  # below 5, the square of a t variable has no variance
+    freedom = np.maximum(freedom, 5.0)  # with 4 or less, the square of a t variable has no variance
     mean = np.sum(freedom / (freedom - 2))
     variances = 2 * freedom**2 * (freedom - 1) / ((freedom - 2) ** 2 * (freedom - 4))
     variance = np.sum(variances)
@@ -107,10 +121,10 @@ def _exceeds_noise(squares: Floats, noise: Floats, freedom: Floats) -> bool:
 
 
 def _likely_share(squares: Floats, noise: Floats, freedom: Floats) -> Floats:
-    """Return tau^2/(tau^2 + noise) for the smallest tau that is likely enough.
+    """Return tau^2/(tau^2 + noise), shape (points,), for the smallest tau that is likely enough.
 
-    tau is common to all points, or proportional to the noise. The likelihood is that of t
-    variables, so a noise that was underestimated by chance does not inflate tau.
+    tau^2 is common to all points, or proportional to `noise`. The likelihood is that of t
+    variables, so a variance that was underestimated by chance does not inflate tau.
     """
 
     def best(shape: Floats) -> tuple[float, Floats]:

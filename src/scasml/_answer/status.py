@@ -13,6 +13,7 @@ class Status(enum.StrEnum):
     INTERRUPTED = "interrupted"
     BIAS_ABOVE_TOLERANCE = "bias above tolerance"
     BIAS_UNKNOWN = "bias unknown"
+    # Reserved: this version sets neither of the next two.
     HEAVY_TAIL = "heavy tail"
     NOTHING_SEEN = "nothing seen"
     NOT_FINITE = "not finite"

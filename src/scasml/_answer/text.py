@@ -1,4 +1,7 @@
-"""How an answer prints: one line for one point, a table for several."""
+"""How an answer prints: one line for one point, a table for several.
+
+`one_line` and `table` take a `Correction` and return text.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -10,9 +13,9 @@ from .status import Status
 if TYPE_CHECKING:
     from .correction import Correction
 
-# Bias over half width, below which the bias is not worth a word.
+# Bias over half width, up to which an answer prints "no bias".
 INVISIBLE_BIAS = 1e-3
-# Statuses that a line mentions.
+# Statuses that `one_line` mentions.
 MENTIONED = {
     Status.KEPT_SURROGATE,
     Status.BIAS_ABOVE_TOLERANCE,
@@ -20,12 +23,15 @@ MENTIONED = {
     Status.OVER_TIME,
     Status.INTERRUPTED,
 }
-# Rows of a table.
+# Points that a table shows at most.
 SHOWN = 6
 
 
 def one_line(answer: "Correction") -> str:
-    """Return `u = 4.5903 +- 0.0021 (95 %), no bias, surrogate 4.62, 64 replicates, 3.1 s`."""
+    """Return `u = 4.5903 +- 0.0021 (95 %), no bias, surrogate 4.62, 64 replicates, 3.1 s`.
+
+    The answer has one point and no axis of points.
+    """
     half, value = float(answer.half_width(LEVEL)), float(answer.value)
     digits = _digits(half, value)
     bias = _bias_words(float(answer.bias), half)
@@ -83,7 +89,7 @@ def table(answer: "Correction") -> str:
 
 
 def _digits(half_width: float, value: float) -> int:
-    """Return the decimals that show two digits of the error bar."""
+    """Return the number of decimals that shows two significant digits of the error bar."""
     size = half_width if np.isfinite(half_width) and half_width > 0 else abs(value) * 1e-4
     if not (np.isfinite(size) and size > 0):
         return 4
@@ -91,7 +97,7 @@ def _digits(half_width: float, value: float) -> int:
 
 
 def _bias_words(bias: float, half_width: float) -> str:
-    """Return the bias in words; a bias that the half width hides counts as none."""
+    """Return the bias in words; a bias far below the half width counts as none."""
     if np.isnan(bias):
         return "bias unknown"
     return "no bias" if bias <= INVISIBLE_BIAS * half_width else f"of which bias {bias:.1g}"

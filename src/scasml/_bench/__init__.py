@@ -1,8 +1,8 @@
 """Benchmarks: CPU time, accuracy and error bars of the library, measured on this machine.
 
 `scasml bench NAME [ARGUMENT ...]`, or `python -m scasml._bench NAME [ARGUMENT ...]`, runs one of
-`BENCHMARKS` and prints a table. A benchmark is the function `main` in the module of its name; its
-arguments are strings. The other modules contain what several benchmarks, or tests, use.
+`BENCHMARKS` and prints a table. A benchmark is the function `main` in the module of its name, and
+its arguments are strings. The other modules contain what several benchmarks, or tests, use.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from typing import NamedTuple
 class Benchmark(NamedTuple):
     """What a benchmark prints, and which arguments it takes."""
 
-    prints: str
-    arguments: str = ""  # empty if it takes none
+    prints: str  # in words
+    arguments: str = ""  # in words; empty if it takes none
 
 
 # The benchmarks by the names of their modules.

@@ -7,7 +7,10 @@ from . import names
 
 
 def main(*arguments: str) -> None:
-    """Run the benchmark that the first argument names, with the other arguments."""
+    """Run the benchmark that the first argument names, with the other arguments.
+
+    Raises SystemExit, with the names of all benchmarks, if there is no such benchmark.
+    """
     if not arguments or arguments[0] not in names():
         raise SystemExit(
             f"usage: python -m scasml._bench NAME [ARGUMENT ...], where NAME is one of "

@@ -30,29 +30,30 @@ from .accuracy_calls import PATIENCE, Call, run_calls
 from .accuracy_replicates import PUBLISHED, REFERENCE, Curve, Run, error_at, run_all, time_to
 from .measuring import FLOAT32, uniform_points
 
-# Number of points by the largest dimension that it is for. A call at cheap points takes more of
-# them, so that it does not spend its time in Python.
+# Number of points for problems of at most that dimension. Points of low dimension need little work,
+# so there are more of them, and a call does not spend its time in Python.
 POINTS_BY_DIMENSION = {10: 96, 20: 24, 1000: 8}
-# Tolerances of the calls: the error of the surrogate over the first number, at most the second.
+# Pairs (factor, most). The rtol of a call is the relative error of the surrogate over `factor`, and
+# at most `most`.
 TOLERANCES = ((4, 1e-2), (16, 1e-3))
 
 
 class Pair(NamedTuple):
-    """A problem and a surrogate of it."""
+    """A problem, a surrogate of it, and the points at which it is corrected."""
 
     name: str
     problem: Problem
     surrogate: Any
-    points: tuple[Any, Any] | None = None  # t and x; random points by default
+    points: tuple[Any, Any] | None = None  # t (points,), x (points, d); random points by default
 
 
 class Line(NamedTuple):
-    """One family of estimators."""
+    """The results of one family of estimators, which differ in their size."""
 
     name: str
     ratio: float  # error after over before correction, at the CPU time of the reference
-    to_published: float  # CPU time to the error of the published estimator, over its time
-    curves: list[Curve]  # errors are over that of the surrogate
+    to_published: float  # CPU time to reach the error of the published estimator, over its time
+    curves: list[Curve]  # of each estimator; errors are divided by that of the surrogate
 
 
 class Table(NamedTuple):
@@ -94,7 +95,10 @@ def _call_line(auto: Call, *others: Call) -> str:
 
 
 def measure(pair: Pair, samplings: Sequence[Sampling] = SAMPLINGS) -> Table:
-    """Run all estimators and all calls for a pair."""
+    """Run all estimators and all calls for a pair, and return the results.
+
+    `samplings` are the options `sampling` of the estimators. The problem needs an exact solution.
+    """
     problem = pair.problem
     if pair.points is None:
         count = next(n for dim, n in POINTS_BY_DIMENSION.items() if problem.dim <= dim)
@@ -120,7 +124,10 @@ def measure(pair: Pair, samplings: Sequence[Sampling] = SAMPLINGS) -> Table:
 
 
 def _lines(families: dict[str, list[Run]], defect: Floats, size: float) -> tuple[float, list[Line]]:
-    """Return the CPU milliseconds of the reference, and the line of every family."""
+    """Return the CPU milliseconds of one replicate of the reference, and the line of every family.
+
+    `defect` (points,) is the exact solution minus the surrogate, and `size` its root mean square.
+    """
     curves = {
         name: [[(seconds, error / size) for seconds, error in run.curve(defect)] for run in runs]
         for name, runs in families.items()
@@ -135,12 +142,12 @@ def _lines(families: dict[str, list[Run]], defect: Floats, size: float) -> tuple
 
 
 def perturbed(model: Callable[..., Any], size: float, dim: int) -> Callable[..., Any]:
-    """Return the model with a relative error of at most `size`."""
+    """Return the model u(t, x) times a wave, which adds a relative error of at most `size`."""
     return lambda t, x: model(t, x) * (1 + size * jnp.sin(jnp.sum(x) / np.sqrt(dim) + 2 * t + 0.5))
 
 
 def pairs() -> Iterator[Pair]:
-    """Yield four surrogates for each of the five problems of the paper; trains most of them."""
+    """Yield four surrogates for each of the five problems of the paper, most of them trained."""
     zoo: dict[str, Problem] = {
         "convection-diffusion 10d": problems.convection_diffusion(10),
         "Burgers 20d, sigma0 0.25": problems.burgers(20),
@@ -172,7 +179,10 @@ def _burgers_solution(t: Any, x: Any) -> Any:
 
 
 def main(*arguments: str) -> None:
-    """Print the table of docs/accuracy.md, or that of a saved surrogate with its picture."""
+    """Print the table of docs/accuracy.md, or that of a saved surrogate with its picture.
+
+    The arguments are the file of the surrogate, and then a file of points, which may be left out.
+    """
     if arguments:
         model = surrogates.load(arguments[0])
         points = tables.read_points(arguments[1], model.problem.dim) if arguments[1:] else None
@@ -186,7 +196,7 @@ def main(*arguments: str) -> None:
 
 
 def draw(table: Table, path: Path) -> None:
-    """Draw the curves of a table to a file."""
+    """Draw the curves of a table to the file `path`."""
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots(figsize=(10.0, 4.8), layout="constrained")

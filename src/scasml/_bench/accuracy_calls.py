@@ -1,6 +1,7 @@
 """CPU time of `correct(..., rtol=...)` with `method="auto"`, beside methods that the caller names.
 
-Pilots and error bars are included, as a user's call includes them. Compilation is not.
+The time includes pilots and error bars, as in the call of a user, but no compilation. `run_calls`
+returns time and error of all calls for one tolerance.
 """
 
 import time
@@ -13,31 +14,35 @@ from .. import Linearised, Picard, Problem, correct
 from .._support.types import Floats
 from .accuracy_replicates import REFERENCE
 
-# Seeds of the calls; a call with each seed runs once to compile and once for its time.
+# Number of seeds. With each seed, a call runs once to compile and once for its time.
 SEEDS = 3
-# Time that other calls get, over that of `auto`.
+# Time limit of the other calls, over the time of `auto`.
 PATIENCE = 3
-# Seconds that a call that compiles gets.
+# Time limit, in seconds, of a call that compiles.
 COMPILING_SECONDS = 30.0
 
 
 @dataclass
 class Call:
-    """One way to call `correct`, and what it reached."""
+    """One way to call `correct`, and the results of its last run."""
 
     name: str
     method: Any
     surrogate: Any
     rtol: float
     seconds: float = 0.0  # CPU seconds per point
-    error: float = np.inf  # root mean square error; over that of the surrogate in the end
+    # Root mean square error. `run_calls` returns it divided by that of the surrogate.
+    error: float = np.inf
     met: bool = True  # whether every point met its tolerance
-    start: str = ""  # the starts that were used
+    start: str = ""  # the names of the starts that were used
 
     def run(
         self, problem: Problem, t: Any, x: Any, exact: Any, seed: int, seconds: float | None
     ) -> None:
-        """Call `correct` at the points and store time, error and starts."""
+        """Call `correct` at t (points,) and x (points, d), and store time, error and starts.
+
+        `exact` (points,) is the solution. `seconds` is the time limit of the call, or None.
+        """
         began = time.process_time()
         answer = correct(
             problem,
@@ -61,9 +66,10 @@ class Call:
 def run_calls(
     problem: Problem, surrogate: Any, t: Any, x: Any, exact: Floats, size: float, rtol: float
 ) -> list[Call]:
-    """Return all calls for one tolerance, run in turns; the first is `auto`.
+    """Return all calls for one tolerance; the first is `auto`.
 
-    `size` is the rms error of the surrogate. A call that misses the tolerance is not repeated.
+    The calls run in turns, and their results are means over the seeds. A call that misses the
+    tolerance is not repeated with another seed. `size` is the rms error of the surrogate.
     """
     many = Linearised(samples=1024)
     calls = [

@@ -22,16 +22,17 @@ from ..execution.row_numbers import RowNumbers, rows_at
 
 PUBLISHED = "Picard n=2 M=10 as published"
 REFERENCE = "Picard(2, 10)"
-# CPU seconds of one estimator at all points, without compilation; the fewest and most replicates.
+# CPU seconds of one estimator at all points, without compilation, and the fewest and most
+# replicates that it runs.
 RUN_SECONDS, FEWEST_REPLICATES, MOST_REPLICATES = 3.0, 4, 256
 # The replicates of all estimators run in turns, in this number of rounds.
 ROUNDS = 4
-# Samples per replicate of `Linearised`, and of its quickest replicate.
+# Samples per replicate of the members of a family `Linearised`, and of its quickest member.
 PATHS_PER_REPLICATE = (32, 128, 512, 2048)
 FEWEST_PATHS = 4
-# Paths per sample of the remainder.
+# Samples of the first increments for each sample of the remainder.
 PATHS_PER_REMAINDER_SAMPLE = 64
-# Steps of a path, and steps for problems where these are not enough.
+# Steps of a path of `Linearised`, and steps of a second family for equations that are not linear.
 LINEARISED_STEPS, MORE_STEPS = 2, 8
 
 # (CPU seconds per point, rms error of the mean) for 1, 2, 4, ... replicates.
@@ -46,7 +47,10 @@ class Tuned(NamedTuple):
 
 
 def estimator_families(start: Start, samplings: Sequence[Sampling]) -> dict[str, list[Tuned]]:
-    """Return the estimators for a start, by family; members of a family differ in their size."""
+    """Return the estimators for the surrogate as start, by the name of their family.
+
+    The members of a family differ in the samples of a replicate.
+    """
     picard = lambda samples, **options: _tuned(start, Picard(2, samples, **options))
     families = {
         PUBLISHED: [picard(10, gradient="weights", threshold=0.01)],
@@ -69,7 +73,7 @@ def estimator_families(start: Start, samplings: Sequence[Sampling]) -> dict[str,
 
 
 def other_families(start: Start) -> dict[str, list[Tuned]]:
-    """Return the estimators for a start other than the surrogate."""
+    """Return the estimators for another start, by the name of their family."""
     name = f"Linearised, rqmc, from {start.name}"
     return {
         name: _linearised(start, "rqmc"),
@@ -82,7 +86,10 @@ def _tuned(start: Start, estimator: AbstractEstimator) -> Tuned:
 
 
 def _linearised(start: Start, sampling: Sampling, with_remainder: bool = True) -> list[Tuned]:
-    """Return `Linearised` with every number of paths. Samples are data: one program for all."""
+    """Return `Linearised` with every number of paths.
+
+    All of them share one program, because samples are data of a program.
+    """
     steps = "auto" if start.equation.is_linear else LINEARISED_STEPS
     estimator, tuning = _tuned(
         start, Linearised(steps, 128, gradient="pathwise", sampling=sampling)
@@ -109,7 +116,7 @@ class Run:
     program: Program
     tuning: Tuning
     values: list[Floats] = field(default_factory=list)  # of each replicate, (points,)
-    seconds: float = 0.0
+    seconds: float = 0.0  # CPU time of all replicates at all points
 
     def add(self, replicates: int) -> None:
         """Run more replicates at every point."""
@@ -137,10 +144,10 @@ class Run:
         return self.seconds / (len(self.values) * len(self.task))
 
     def curve(self, defect: Floats) -> Curve:
-        """Return the error of the mean of 1, 2, 4, ... replicates against its CPU time.
+        """Return CPU time per point and error of the mean of 1, 2, 4, ... replicates.
 
         The error is the root mean square over points and over all disjoint groups of that number of
-        replicates.
+        replicates. `defect` (points,) is the exact value of what the replicates estimate.
         """
         values, size, found = np.array(self.values), 1, []
         while size <= len(values):
@@ -155,9 +162,10 @@ class Run:
 def run_all(
     task: Task, starts: Sequence[Start], samplings: Sequence[Sampling]
 ) -> dict[str, list[Run]]:
-    """Run all families for all starts in turns, each for RUN_SECONDS of CPU time.
+    """Run all families for all starts, and return the runs of their members by family.
 
-    The first of the starts is the surrogate of the task.
+    The estimators run in turns, each for about RUN_SECONDS of CPU time. The first of the starts is
+    the surrogate of the task.
     """
     first, *others = starts
     tuned = {name: (first, each) for name, each in estimator_families(first, samplings).items()}
@@ -183,8 +191,8 @@ def run_all(
 def error_at(curves: list[Curve], seconds: float) -> float:
     """Return the least error of a family at a CPU time.
 
-    Between two numbers of replicates the error follows the power law through both. It is infinite
-    before the first.
+    Between two points of a curve, the error is interpolated by the power law through both. It is
+    infinite before the first point, and constant after the last.
     """
     found = []
     for curve in curves:
@@ -199,7 +207,10 @@ def time_to(curves: list[Curve], error: float) -> float:
 
 
 def _crossing(curve: Curve, error: float) -> float:
-    """Return the time at which one curve falls to an error, by the power law between points."""
+    """Return the time at which one curve falls to an error; infinite if it does not.
+
+    Between two points, the curve is interpolated by the power law through both.
+    """
     before: Any = None
     for seconds, reached in curve:
         if reached <= error:

@@ -1,7 +1,7 @@
 """CPU time of one replicate of `Picard(2, 10)` over that of its residual evaluations alone.
 
-The benchmark also prints compile times, and the time of the literal recursion over that of a
-compiled replicate.
+The benchmark also prints compile times, and the time of the literal recursion (see `literal`) over
+that of a compiled replicate.
 """
 
 from typing import Any
@@ -29,7 +29,11 @@ RESIDUALS = 2 * PICARD_SAMPLES**2
 
 
 def residuals(equation: Any, t: Any, x: Any, differentiated: int) -> Any:
-    """Evaluate the residuals of one replicate; the last `differentiated` with their gradients."""
+    """Evaluate the residuals of one replicate at t (RESIDUALS,) and x (RESIDUALS, d).
+
+    The last `differentiated` of them are evaluated with their gradients in x. Returns the values
+    of the others, and values with gradients of these; None for an empty part.
+    """
     key = jax.random.key(0)
     residual = lambda t, x: equation.source(t, x, key)
     split, values, slopes = RESIDUALS - differentiated, None, None
@@ -54,7 +58,10 @@ def residuals_alone(equation: Any, t: Any, x: Any, differentiated: int) -> Any:
 
 
 def measure(dim: int, rounds: int = 5) -> None:
-    """Print the ratios for three kinds of replicates in one dimension."""
+    """Print the ratios for three kinds of replicates of the HJB problem in `dim` dimensions.
+
+    CPU times are medians over `rounds` interleaved runs.
+    """
     problem = cast(problems.hjb(dim), FLOAT32)
     surrogate = wrap(tanh_network(dim), problem, inputs="tx")
     equation = Defect(problem, surrogate)
@@ -63,7 +70,8 @@ def measure(dim: int, rounds: int = 5) -> None:
     x = rng.normal(size=(count, dim)).astype(FLOAT32)
     points = Points.of(np.arange(count), t, x, seed=0)
     ts, xs = jnp.linspace(0, 1, RESIDUALS), jax.random.normal(jax.random.key(1), (RESIDUALS, dim))
-    # By name: the estimator, whether the gradient is estimated, residuals that are differentiated.
+    # By name: the estimator, whether the gradient is estimated, and how many residuals are
+    # differentiated.
     setups = {
         "weights": (Picard(2, PICARD_SAMPLES, gradient="weights"), True, 0),
         "pathwise, value only": (Picard(2, PICARD_SAMPLES), False, PICARD_SAMPLES**2),
@@ -95,7 +103,7 @@ def measure(dim: int, rounds: int = 5) -> None:
 
 
 def against_literal(dim: int = 20) -> None:
-    """Print the time of the literal recursion over that of a compiled replicate."""
+    """Print the time of `literal_picard` over that of a compiled replicate."""
     problem = cast(problems.hjb(dim), FLOAT32)
     surrogate = wrap(tanh_network(dim), problem, inputs="tx")
     equation, method, key = Defect(problem, surrogate), Picard(2, 3), jax.random.key(0)

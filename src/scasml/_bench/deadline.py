@@ -16,7 +16,7 @@ ALLOWED_SECONDS = 10.0
 
 
 def main(*names: str) -> None:
-    """Print a line for every problem, or for the problems named."""
+    """Print two lines for every problem, or for the problems with these names."""
     print(
         f"{f'seconds={ALLOWED_SECONDS:g}':24} {'surrogate':>10} {'took':>8} {'replicates':>11}  "
         "status"

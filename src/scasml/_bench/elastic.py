@@ -1,7 +1,8 @@
 """What adaptive numbers of replicates save and cost: 1000 points of a basket call to rtol 1e-2.
 
-Some points are near the strike and some far from it, at early and late times. The relative noise of
-a replicate varies by a factor of ten between them.
+An adaptive run gives each point the replicates that its tolerance needs. A uniform run gives all
+points the same number. Some points are near the strike and some far from it, at early and late
+times. The relative standard deviation of a replicate varies by a factor of ten between them.
 """
 
 from typing import Any

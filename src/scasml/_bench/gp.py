@@ -18,9 +18,11 @@ INTERIOR_POINTS = 10_000
 def fit(
     factor: Literal["dense", "sparse"], interior: int
 ) -> tuple[dict[str, Any], float, np.ndarray]:
-    """Return the training record, the peak memory in GB, and values at 200 points.
+    """Fit a Gaussian process to Burgers' equation in 20 dimensions.
 
-    The peak memory is that of the whole process, so each fit needs a process of its own.
+    Returns the training record, the peak memory in GB, and values at 200 points, (200,). The peak
+    memory is that of the whole process, so each fit needs a process of its own. `interior` is the
+    number of interior points.
     """
     problem = problems.burgers(20)
     model = surrogates.gp(problem, interior=interior, boundary=interior // 50, factor=factor)

@@ -1,7 +1,8 @@
 """How often the 95 % interval covers the solution, on problems of every kind.
 
-A case and a method come in. 1000 independent repeats, each at a point of its own, give the coverage
-at a small and at a large number of replicates.
+For every case of `known_solutions` and every method, one call of `correct` answers 1000 random
+points. The fraction of the points whose interval contains the solution is the coverage. It is
+printed for a small and for a large number of replicates.
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import numpy as np
 from .. import Linearised, correct
 from .known_solutions import Case, cases
 
+# Points of a case. Each of them is an independent repeat of the experiment.
 REPEATS = 1000
-# Error of the surrogates.
+# Size of the wave that makes a surrogate of the solution of a case.
 PERTURBATION = 0.02
 # Numbers of replicates.
 SMALL, LARGE = 8, 64
@@ -26,9 +28,9 @@ class Coverage(NamedTuple):
     name: str
     method: str
     replicates: int
-    covered: float  # fraction of repeats
-    without_bias: float  # the same for intervals that leave the stated bias out
-    bias: float  # median of the stated bias over the standard error
+    covered: float  # fraction of the points whose interval covers the solution
+    without_bias: float  # the same for intervals that the stated bias does not widen
+    bias: float  # median over points of (stated bias / standard error)
     true_bias: float  # mean error over mean standard error
 
 
@@ -37,7 +39,8 @@ def coverage(
 ) -> Coverage:
     """Correct at `repeats` points and count the intervals that cover the solution.
 
-    `options` are stopping rules of `correct` in place of the number of replicates.
+    `method` is a key of METHODS. `options` are stopping rules of `correct` in place of the number
+    of replicates, which is then only the seed of the points.
     """
     t, x = case.points(repeats, seed=replicates)
     rules = options or {"replicates": replicates}
@@ -57,14 +60,14 @@ def coverage(
         return float(np.mean((low <= exact) & (exact <= high)))
 
     error = answer.raw_value - exact
-    with np.errstate(divide="ignore"):  # if replicates do not vary, all of the error is bias
+    with np.errstate(divide="ignore"):  # the standard error is 0 if replicates do not vary
         stated = float(np.median(answer.bias / answer.stderr))
         true = float(np.mean(error) / np.mean(answer.stderr))
     return Coverage(case.name, method, replicates, covered(True), covered(False), stated, true)
 
 
 def main(*methods: str) -> None:
-    """Print the coverage of all methods, or of the methods named."""
+    """Print the coverage of all methods, or of the methods with these names."""
     for method in methods:
         if method not in METHODS:
             raise SystemExit(

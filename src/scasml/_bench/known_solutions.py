@@ -20,15 +20,18 @@ class Case:
 
     name: str
     problem: Problem
-    solution: Callable[[Any, Any], Any] | None  # u(t, x) in JAX; None: no surrogate is corrected
+    # u(t, x) in JAX, to make surrogates of. If it is None, the case has no surrogate, and
+    # `problem.exact` returns the solution.
+    solution: Callable[[Any, Any], Any] | None
     method: Picard
-    low: Any = -0.5  # points are uniform between `low` and `high`
+    low: Any = -0.5  # states are uniform between `low` and `high`, numbers or arrays (d,)
     high: Any = 0.5
 
     def surrogate(self, size: float, roughness: float = 1.0) -> Callable[[Any, Any], Any] | None:
         """Return the solution plus `size` times a wave; None if there is no solution in JAX.
 
-        A larger roughness makes the residual of the surrogate larger, and its correction noisier.
+        `roughness` multiplies the wave number. It makes the residual of the surrogate larger, and
+        so the variance of its correction.
         """
         if self.solution is None:
             return None
@@ -36,7 +39,7 @@ class Case:
         return lambda t, x: u(t, x) + size * jnp.sin(wave * jnp.sum(x) + 2 * t + 0.5)
 
     def points(self, count: int, seed: int) -> tuple[Any, Any]:
-        """Draw points: t (count,), uniform up to 0.8 T, and x (count, d)."""
+        """Draw points: t (count,), uniform in [0, 0.8 T], and x (count, d)."""
         rng = np.random.default_rng(seed)
         t = rng.uniform(0, 0.8 * self.problem.horizon, count)
         return t, rng.uniform(self.low, self.high, (count, self.problem.dim))
@@ -53,10 +56,10 @@ def _control_value(t: Any, x: Any) -> Any:
 
 
 def cases() -> list[Case]:
-    """Return linear and nonlinear problems with every law of paths.
+    """Return linear and nonlinear problems with every path law.
 
     F depends on u, on z, on both or on neither. Paths are Gaussian, geometric or mean-reverting and
-    drawn exactly, or stepped.
+    drawn exactly, or they are simulated in steps.
     """
     logistic = lambda t, x: jax.nn.sigmoid(t + jnp.sum(x))
     oscillation = lambda t, x: 1.6 + jnp.sin(0.1 * jnp.sum(x)) * jnp.exp(0.1**2 * 20 / 2 * (t - 1))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Numbers of independent streams of one sample: path, time, new iterate, old iterate.
+# Number of independent random streams of one sample: path, time, new iterate, old iterate.
 STREAMS_PER_SAMPLE = 4
 
 
@@ -29,20 +29,25 @@ def literal_picard(
     log: dict[str, int] | None = None,
     steps: int | None = None,
 ) -> tuple[Any, Any]:
-    """Return U_n(s, x), value and z, by the formula of METHOD.md, section 3.
+    """Return U_n(s, x), a value and its z (d,), by the formula of `estimators.picard`.
 
-    Only the layout of the random streams is that of the library. Sample i of level l of U_n uses
-    the key of U_n folded with (i (n + 1) + l) 4 + purpose.
+    Only the layout of the random streams is taken from the library. The increments of U_n are
+    numbered k = 0 for the mean of g, and k = l + 1 for level l. Sample i of increment k uses the
+    key of U_n folded with (i (n + 1) + k) 4 + j. Here j is 0 for the path, 1 for the time, 2 for
+    U_l and 3 for U_{l-1}.
 
     **Arguments:**
 
     - `surrogate`: a function of (t, x), or None for zero.
-    - `n`, `samples`: levels, and the base of the number of samples per level.
-    - `nodes`: nodes of a Gauss quadrature in time; None draws random times.
-    - `exponent`: of the density of the random times.
-    - `weights`: whether z is estimated by weights; otherwise by path derivatives.
-    - `threshold`: bound at which iterates are clipped.
-    - `log`: a dictionary to which the numbers of evaluations and random numbers are added.
+    - `n`, `samples`: levels, and the base M of the number of samples per level.
+    - `key`: a random key of JAX.
+    - `s`, `x`: the point, a scalar and (d,).
+    - `nodes`: number of nodes of a Gauss quadrature in time; None draws random times.
+    - `exponent`: a in the density (1 - a) r^-a of the random times, as fractions r of T - s.
+    - `weights`: whether z is estimated by gradient weights; otherwise by path derivatives.
+    - `threshold`: bound at which iterates are clipped; None for no bound.
+    - `log`: a dictionary with the keys "g", "F", "normals" and "uniforms", to whose values the
+      numbers of evaluations and random numbers are added.
     - `steps`: Euler steps of a path; None draws paths with constant coefficients exactly.
     """
     dim, horizon = problem.dim, problem.horizon
@@ -57,7 +62,7 @@ def literal_picard(
     count = log if log is not None else {"g": 0, "F": 0, "normals": 0, "uniforms": 0}
 
     def value_and_z(t, y):
-        """Return the surrogate and its z."""
+        """Return the surrogate and its z = sigma^T grad u."""
         if surrogate is None:
             return jnp.zeros(()), jnp.zeros(dim)
         return surrogate(t, y), matrix(t, y).T @ jax.grad(surrogate, 1)(t, y)
@@ -98,9 +103,9 @@ def literal_picard(
 
     @jax.jit
     def jump(key, s, x, duration):
-        """Return the end of a path and the weight of z.
+        """Return the end of a path and its gradient weight, each (d,).
 
-        Euler steps carry the state, its derivative and the integral of the weight.
+        Euler steps update the state y, its derivative d in x, and the integral in the weight.
         """
         if steps is None:
             xi = jax.random.normal(key, (dim,))
@@ -119,7 +124,7 @@ def literal_picard(
         return jump(key, s, x, duration)
 
     def total(n, key, s, x):
-        """Return U_n and its z by weights, the sum over all levels and samples."""
+        """Return U_n and its z by gradient weights: the sum over all levels and samples."""
         u, z = gb(x), jnp.zeros(dim)
         for i in range(samples**n):
             y, weight = move(stream(key, n, 0, i, 0), s, x, horizon - s)

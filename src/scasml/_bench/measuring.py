@@ -21,10 +21,10 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def cpu_seconds(sides: dict[str, Callable[[], Any]], rounds: int = 9) -> dict[str, float]:
-    """Return the median CPU time of each side, a function without arguments.
+    """Return the median CPU time in seconds of each side, a function without arguments.
 
-    Every round runs every side once, after one warm-up. The machine may be shared: other work then
-    slows all sides alike, and ratios of these times remain meaningful.
+    After a warm-up, every round runs every side once. If the machine has other work, it slows all
+    sides alike, and ratios of these times remain meaningful.
     """
     for side in sides.values():
         jax.block_until_ready(side())
@@ -38,7 +38,7 @@ def cpu_seconds(sides: dict[str, Callable[[], Any]], rounds: int = 9) -> dict[st
 
 
 def peak_gigabytes() -> float:
-    """Return the peak resident memory of this process."""
+    """Return the peak resident memory of this process, in GB (1e9 bytes)."""
     unit = 1 if sys.platform == "darwin" else 1024  # of `ru_maxrss`, in bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
@@ -54,10 +54,10 @@ def uniform_points(
 
 
 def relative_error(values: Any, exact: Any) -> float:
-    """Return the relative L2 error of values at points."""
+    """Return the relative L2 error of values (points,) from the exact values (points,)."""
     return float(np.linalg.norm(values - exact) / np.linalg.norm(exact))
 
 
 def tanh_network(dim: int) -> eqx.nn.MLP:
-    """Return an untrained network of (t, x) with five layers of 50 tanh units."""
+    """Return an untrained network with five layers of 50 tanh units, called with (t, x) joined."""
     return eqx.nn.MLP(dim + 1, 1, 50, 5, activation=jnp.tanh, key=jax.random.key(0))

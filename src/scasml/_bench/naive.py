@@ -1,6 +1,6 @@
 """The simulation from zero with z by weights and by path derivatives.
 
-The benchmark computes the table of METHOD.md, section 5, again: relative L2 errors and CPU time.
+The benchmark prints relative L2 errors and CPU times, beside those of a prototype of the library.
 """
 
 import time
@@ -13,7 +13,8 @@ from .. import Picard, Problem, correct, problems
 EVALUATION_POINTS = 100
 # Levels and samples of the Picard iterations.
 LEVELS_AND_SAMPLES = ((1, 100), (2, 10), (2, 32), (3, 8))
-# Relative L2 error (CPU ms per point) of the prototype; None where it was not run.
+# "Relative L2 error (CPU ms per point)" of the prototype for each of LEVELS_AND_SAMPLES; None where
+# it was not run.
 PROTOTYPE = {
     ("LQG 100d, T = 1", "weights"): ("3.7e-3 (0.4)", "2.1 (1.1)", None, "578 (13)"),
     ("LQG 100d, T = 1", "pathwise"): ("3.7e-3 (0.4)", "3.1e-3 (1.3)", "1.0e-3 (9)", "1.4e-3 (14)"),

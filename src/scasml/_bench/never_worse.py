@@ -1,7 +1,7 @@
 """Errors of the surrogate, of its raw correction, and of its correction with `safe=True`.
 
-Mean squared errors over batches of points show that a safe correction is never worse than the
-surrogate.
+The benchmark checks, by errors over many batches of points, that a safe correction is on average
+not worse than the surrogate.
 """
 
 from typing import NamedTuple
@@ -12,27 +12,30 @@ from .. import correct
 from .known_solutions import Case, cases
 
 BATCHES, POINTS_PER_BATCH = 200, 64
-# Size and roughness of the error of a surrogate. The correction is much larger than its noise,
-# about as large, and much smaller.
+# Size and roughness of the error of a surrogate. The correction is much larger than its standard
+# error, about as large, and much smaller.
 PERTURBATIONS = ((0.03, 1.0), (0.03, 8.0), (0.03, 30.0))
 REPLICATES = (8, 32)
 
 
 class Errors(NamedTuple):
-    """Root mean square errors over all batches."""
+    """Root mean square errors over all points of all batches."""
 
     surrogate: float
     raw: float
     safe: float
-    # Fraction of points that the safe correction makes worse and whose interval misses the
-    # solution.
+    # Fraction of the points where the safe correction is worse than the surrogate, and the interval
+    # misses the solution too.
     worse: float
 
 
 def errors(
     case: Case, size: float, roughness: float, replicates: int, batches: int = BATCHES
 ) -> Errors:
-    """Correct a surrogate with an error of that size and roughness at batches of points."""
+    """Correct a surrogate with an error of that size and roughness, and return the errors.
+
+    It is corrected at `batches` batches of points, with `replicates` replicates at each point.
+    """
     squares, worse = np.zeros(3), 0.0
     surrogate = case.surrogate(size, roughness)  # one function for all batches: compiled once
     for batch in range(batches):

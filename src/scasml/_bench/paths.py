@@ -23,7 +23,7 @@ GROUPS_WITH_MATRICES = 1
 
 
 def cheap() -> General:
-    """Return mu and sigma of two operations each; random numbers take most of the time."""
+    """Return mu and sigma of one operation each; random numbers take most of the time."""
     return General(lambda t, x: 0.05 * x, lambda t, x: 0.2 * x)
 
 
@@ -42,7 +42,7 @@ def full() -> General:
 
 
 def simulation(law: Any, weight: bool, groups: int = GROUPS) -> Callable[[], Any]:
-    """Return a function that simulates paths of a law, with weights for z if `weight`."""
+    """Return a function that simulates paths of a law, with gradient weights if `weight`."""
 
     @jax.jit
     def run(key: Any, x: Any) -> Any:
@@ -69,8 +69,8 @@ def coefficient_evaluations(dynamics: Any) -> Callable[[], Any]:
             t = k / count
             moved = jax.vmap(lambda y: dynamics.drift(t, y))(y)
             spread = jax.vmap(lambda y: dynamics.diffusion(t, y))(y)
-            # A full sigma must be applied to a vector, which takes d^2 operations as its evaluation
-            # does.
+            # A path applies a full sigma to a vector, which takes d^2 operations like its
+            # evaluation.
             applied = jnp.einsum("bij,bj->bi", spread, moved) if spread.ndim == 3 else spread
             return y + 1e-3 * moved + 1e-3 * applied, None
 

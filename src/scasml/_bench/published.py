@@ -1,8 +1,9 @@
 """The simulation from zero against published values that were verified again.
 
-Every row passes if |estimate - value| <= 3 stderr + bias. The relative standard error is at most
-0.5 %, and 0.2 % if mu or sigma depends on the state. `noisy_z` shows how the published value of one
-problem became wrong.
+`rows` returns the problems with their published values, and `simulate` simulates one of them. The
+tests require |estimate - value| <= 3 stderr + bias for every row. They also require a relative
+standard error of at most 0.5 %, or 0.2 % if mu or sigma depends on the state. `noisy_z` shows how
+the published value of one problem became wrong.
 """
 
 from typing import Any, NamedTuple
@@ -17,11 +18,12 @@ class Row(NamedTuple):
 
     name: str
     problem: Problem
-    value: float  # at t = 0, x = x0, as published
+    value: float  # at t = 0 and x = x0: as published, or as corrected since
     method: Picard
     replicates: int
     gradient: tuple[float, ...] = ()  # its first components, if they are published
-    stderr: float = 0.005  # largest relative standard error
+    stderr: float = 0.005  # largest relative standard error that the tests allow
+    # Largest difference of `value` from `problem.exact` that the tests allow; 0 skips the check.
     reference_error: float = 1e-8
 
 
@@ -101,7 +103,7 @@ def rows() -> list[Row]:
 
 
 def simulate(row: Row) -> Correction:
-    """Simulate the problem of a row from zero."""
+    """Simulate the problem of a row from zero, at t = 0 and x = x0."""
     return correct(
         row.problem,
         None,
@@ -113,14 +115,14 @@ def simulate(row: Row) -> Correction:
     )
 
 
-# Samples of z, with replicates that give all of them about the same standard error.
+# Replicates by the samples of z. They give all of these about the same standard error.
 REPLICATES_BY_SAMPLES = {1: 200_000, 2: 50_000, 4: 12_000, 8: 3000, 16: 800, 64: 64}
 
 
 def different_rates(samples: int, gradient: Any = "pathwise") -> Correction:
-    """Simulate different rates with two levels, and `samples` samples for the z inside F.
+    """Simulate the problem of different rates by two levels, with `samples` samples of z inside F.
 
-    F is convex in z, so noise in z causes a positive bias.
+    F is convex in z, so the statistical error of z causes a positive bias.
     """
     problem, method = problems.different_rates(100), Picard(2, samples, gradient=gradient)
     replicates = REPLICATES_BY_SAMPLES[samples]

@@ -22,7 +22,10 @@ RESIDUAL_BATCH, POINTS_AT_ONCE = 2048, 128
 
 
 def in_chunks(f: Any) -> Any:
-    """Return a compiled function that applies f(equation, t, x) to points, some at once."""
+    """Return a compiled function (equation, t, x) that applies f to points t (n,) and x (n, d).
+
+    It applies f to POINTS_AT_ONCE points at a time.
+    """
     return eqx.filter_jit(
         lambda equation, t, x: jax.lax.map(
             lambda point: f(equation, *point), (t, x), batch_size=POINTS_AT_ONCE
@@ -31,7 +34,7 @@ def in_chunks(f: Any) -> Any:
 
 
 def measure(dim: int) -> dict[str, float]:
-    """Return CPU times over that of the forward pass, by what is computed."""
+    """Return CPU times over that of the forward pass, by the name of what is computed."""
     problem = problems.hjb(dim)
     equation = Defect(problem, wrap(tanh_network(dim), problem, inputs="tx"))
     smoothed = SmoothedTerminal(problem, directions(dim, DRAWS, 0))

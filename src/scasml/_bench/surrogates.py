@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     name: str
     problem: Callable[[], Problem]
     kind: str
-    published: float | None  # error of the surrogate of the paper
+    published: float | None  # relative L2 error of the surrogate of the paper
     domain: AbstractDomain | None = None  # None for the domain of the problem
 
 
@@ -63,7 +63,7 @@ ENTRIES = [
 
 
 class Trained(NamedTuple):
-    """A trained surrogate, its error at TEST_POINTS points, and the CPU seconds of training."""
+    """A trained surrogate, its relative error at TEST_POINTS points, and the cost of training."""
 
     error: float
     cpu_seconds: float
@@ -71,7 +71,7 @@ class Trained(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One line of the table. Errors are relative L2 errors."""
 
     entry: Entry
     error: float  # of the surrogate, at TEST_POINTS points
@@ -92,7 +92,7 @@ class Row(NamedTuple):
 
 
 def trained(entry: Entry, seed: int = 0, **options: Any) -> Trained:
-    """Train the surrogate of an entry; `options` are those of its kind."""
+    """Train the surrogate of an entry; `options` are those of its kind of surrogate."""
     problem, began = entry.problem(), time.process_time()
     model = train_kind(problem, entry.kind, seed=seed, domain=entry.domain, **options)
     spent = time.process_time() - began
@@ -104,7 +104,7 @@ def trained(entry: Entry, seed: int = 0, **options: Any) -> Trained:
 def corrected(
     entry: Entry, model: Any, points: int = CORRECTED_POINTS
 ) -> tuple[float, float, float]:
-    """Return the errors before and after correction, and the CPU milliseconds per point."""
+    """Return the relative L2 errors before and after correction, and the CPU ms per point."""
     problem = entry.problem()
     t, x = uniform_points(problem, entry.domain, points)
     t = 0.9 * t  # there is no defect at the horizon
@@ -125,7 +125,7 @@ def corrected(
 
 
 def row(entry: Entry) -> Row:
-    """Train and correct the surrogate of an entry."""
+    """Train and correct the surrogate of an entry, and return its line of the table."""
     result = trained(entry)
     return Row(entry, result.error, result.cpu_seconds, *corrected(entry, result.surrogate))
 

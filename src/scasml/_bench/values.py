@@ -8,8 +8,8 @@ import time
 from .. import problems, solve
 
 SOLVE_RTOL = 2e-4
-# Solutions at t = 0 and x0. The last two are our own, with standard errors 0.004 and 0.0005. The
-# published values 57.300 and 21.299 are less precise, or biased.
+# Solutions at t = 0 and x = x0. The last two were computed with this library, and have standard
+# errors 0.004 and 0.0005. The published values 57.300 and 21.299 are less precise, or biased.
 KNOWN_VALUES = {
     "HJB": (problems.hjb, 4.5901617246),
     "Allen-Cahn": (problems.allen_cahn, 0.052781357),

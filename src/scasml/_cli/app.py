@@ -37,7 +37,7 @@ def _start(
     """Correct any surrogate of a high-dimensional semilinear PDE, with error bars."""
     cache.keep_compiled_programs()
     for name in modules or []:
-        # As `python -m` does: modules of the present folder can be imported.
+        # Modules of the current folder can be imported, as with `python -m`.
         sys.path.insert(0, "")
         try:
             importlib.import_module(name)

@@ -4,12 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-# Seconds of compilation below which a program is not kept.
+# Programs that compile in fewer seconds than this are not kept.
 SHORTEST_COMPILATION = 0.3
 
 
 def cache_folder() -> Path:
-    """Return the folder for compiled programs, by the custom of each operating system."""
+    """Return the folder for compiled programs, in the usual place of each operating system."""
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     elif os.name == "nt":
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX keep compiled programs on disk, unless the user named a folder for that."""
+    """Let JAX keep compiled programs in `cache_folder`, unless the user configured a folder."""
     import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is None:

@@ -1,4 +1,8 @@
-"""What the user names on the command line: problems, models, points, methods."""
+"""What the user names on the command line: problems, models, points, methods.
+
+Each function turns words of the command line into the objects that the Python interface takes.
+They raise `ArgumentError` for words that do not fit, and `FileError` for files that cannot be read.
+"""
 
 import difflib
 import importlib.util
@@ -20,7 +24,16 @@ from ..surrogates import load, wrap
 def read_model(
     problem: str, surrogate: str | None, dim: int | None, param: list[str], inputs: str | None
 ) -> tuple[Problem, Any]:
-    """Return the problem and its model. A surrogate file of this library names its problem."""
+    """Return the problem and the surrogate, which is None for the word "none".
+
+    **Arguments:**
+
+    - `problem`: a name of the zoo, or a surrogate file of this library. Such a file contains its
+      problem, so the other arguments must then be None or empty.
+    - `surrogate`: "model.py:u", a surrogate file, or "none".
+    - `dim`, `param`: as in `read_problem`.
+    - `inputs`: how the model is called, as in `surrogates.wrap`.
+    """
     if problem.endswith(".safetensors"):
         if surrogate is not None or dim is not None or param:
             raise ArgumentError(
@@ -42,7 +55,11 @@ def read_model(
 
 
 def read_problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
-    """Return the problem of the zoo with that name, dimension and parameters."""
+    """Return the problem of the zoo with that name.
+
+    `parameters` are strings name=value. Values are converted to the types of the defaults. `dim` is
+    None for the default dimension.
+    """
     catalogue = problems.catalogue()
     if name not in catalogue:
         near = ", ".join(difflib.get_close_matches(name, catalogue, n=3, cutoff=0.3)) or "hjb"
@@ -75,7 +92,10 @@ def read_problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
 
 
 def read_method(method: str, **options: Any) -> AbstractEstimator | str:
-    """Return the estimator of that name with the options that were given."""
+    """Return the estimator of that name with the options that are not None, or "auto".
+
+    With an option, "auto" means Picard iteration.
+    """
     one_of("method", method, ("auto", "picard", "linearised"))
     given = {name: value for name, value in options.items() if value is not None}
     if method == "auto" and not given:
@@ -91,14 +111,18 @@ def read_method(method: str, **options: Any) -> AbstractEstimator | str:
 
 
 def read_points(points: Path | None, equation: Problem, t: float | None) -> tuple[Any, Any]:
-    """Return times and states from a file, by default the problem's x0 at time 0."""
+    """Return t (points,) and x (points, d), from a file or else only the problem's x0.
+
+    `t` is the time of all points if it is given. Without it, a file contains the times, and x0 has
+    the time 0.
+    """
     if points is not None:
         return tables.read_points(points, equation.dim, t)
     return np.full(1, t or 0.0), equation.x0[None]
 
 
 def read_object(reference: str) -> Any:
-    """Return the object `u` of `model.py:u`. The file is the user's own code, and is run."""
+    """Return the object `u` of `model.py:u`. This runs the file, which is the user's own code."""
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise ArgumentError(

@@ -16,7 +16,10 @@ console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
 
 
 def show(answer: Correction, output: Path | None, diagnose: bool) -> None:
-    """Write the answer to a file if one is named, and print its first points and its cost."""
+    """Write the answer to the file `output`, if any, and print its first points and its cost.
+
+    With `diagnose`, the diagnosis is printed too.
+    """
     if output is not None:
         answer.save(output)
     console.print(_table(answer))
@@ -33,7 +36,7 @@ def show(answer: Correction, output: Path | None, diagnose: bool) -> None:
 
 
 def _table(answer: Correction, shown: int = 12) -> Table:
-    """Return the first points of an answer, with errors where the exact value is known."""
+    """Return a table of the first `shown` points, with errors where the exact value is known."""
     exact = answer.exact()
     table = Table(box=None, pad_edge=False)
     for heading in (

@@ -40,7 +40,8 @@ class AbstractEquation(eqx.Module):
 
     The estimators use F in two parts: `source` is F(t, x, 0, 0) and `difference` is
     F(t, x, new) - F(t, x, old). The residual of a surrogate appears in the `source` of its defect
-    only, because it cancels in every difference.
+    only, because it cancels in every difference. All methods take one point: t is a scalar, x and
+    z have shape (d,), u is a scalar. `dim` is d, `horizon` is T, and `dynamics` has mu and sigma.
     """
 
     dim: eqx.AbstractVar[int]
@@ -54,7 +55,7 @@ class AbstractEquation(eqx.Module):
 
     @abc.abstractmethod
     def terminal(self, x: Array) -> Array:
-        """Return g(x)."""
+        """Return g(x), a scalar."""
 
     @abc.abstractmethod
     def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
@@ -70,10 +71,14 @@ class AbstractEquation(eqx.Module):
 
     @abc.abstractmethod
     def heading(self, t: Array, x: Array) -> Array:
-        """Return a guess of z, used for its direction: where the value of a path changes most."""
+        """Return a guess of z, of shape (d,). Only its direction is used.
+
+        The first principal component of an rqmc path moves along it, because the value at the end
+        of the path changes most in this direction.
+        """
 
     def drift(self, t: Array, x: Array) -> Array:
-        """Return mu(t, x)."""
+        """Return mu(t, x), of shape (d,)."""
         return self.dynamics.drift(t, x)
 
     def diffusion(self, t: Array, x: Array) -> Array:
@@ -101,7 +106,8 @@ def check_scalar_function(
     """Check by one abstract evaluation that a JAX function of one point returns one real number.
 
     `argument` and `signature` name the function in the message, e.g. "terminal" and "terminal(x)".
-    `inputs` are `jax.ShapeDtypeStruct`s. Raises ArgumentTypeError or ArgumentError.
+    `inputs` are `jax.ShapeDtypeStruct`s. Raises ArgumentError if the result has a shape other than
+    () and (1,), and ArgumentTypeError if the evaluation fails or the result is not a real number.
     """
     try:
         out = jax.eval_shape(function, *inputs)

@@ -1,7 +1,8 @@
 """The equation that the defect u - uh of a surrogate uh solves, without approximation.
 
-An equation and a surrogate come in, an equation comes out. It has the terminal condition gb and
-the nonlinearity Fb, where zh = sigma^T grad uh and z = sigma^T grad v for the defect v:
+An equation and a surrogate come in, the equation of the defect v = u - uh comes out. It has the
+residual eps, the terminal condition gb and the nonlinearity Fb, with zh = sigma^T grad uh and
+z = sigma^T grad v:
 
     eps(t, x)      = uh_t + <mu, grad uh> + 1/2 Tr(sigma sigma^T Hess uh) + F(t, x, uh, zh)
     gb(x)          = g(x) - uh(T, x)
@@ -26,8 +27,9 @@ from .surrogate import AbstractSurrogate
 class Defect(AbstractEquation):
     """The equation of the defect u - uh.
 
-    `surrogate` must be made by `scasml.surrogates.wrap`; anything else raises ArgumentTypeError.
-    With `hutchinson`, the trace in the residual eps is estimated from random columns of sigma.
+    `surrogate` must be an `AbstractSurrogate`, such as the result of `scasml.surrogates.wrap`;
+    anything else raises ArgumentTypeError. With `hutchinson`, the trace in the residual eps is
+    estimated from random columns of sigma.
     """
 
     equation: AbstractEquation
@@ -67,7 +69,8 @@ class Defect(AbstractEquation):
     def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
         """Return the residual eps.
 
-        Only the trace may be estimated from `key`, because it enters linearly and F does not.
+        `key` may be used to estimate traces, because eps is linear in them. The arguments u and z
+        of F are not estimated, because F is not linear.
         """
         trace_key, key = jax.random.split(key)
         u, z, parabolic = self.generator(t, x, trace_key)
@@ -87,7 +90,7 @@ class Defect(AbstractEquation):
         return diffuse_transposed(self.diffusion(t, x), jax.grad(self.surrogate, argnums=1)(t, x))
 
     def _surrogate(self, t: Array, x: Array) -> Solution:
-        """Return uh and zh; zh is 0 if F does not depend on z."""
+        """Return uh and zh. If F does not depend on z, return 0 for zh to save the gradient."""
         if not self.uses_z:
             return Solution(self.surrogate(t, x), jnp.zeros_like(x))
         value, gradient = jax.value_and_grad(self.surrogate, argnums=1)(t, x)

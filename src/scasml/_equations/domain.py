@@ -26,9 +26,10 @@ class AbstractDomain(abc.ABC):
 
 @dataclass(frozen=True)
 class Box(AbstractDomain):
-    """All times, and all x with coordinates between `low` and `high`.
+    """All times in [0, T], and all x with coordinates between `low` and `high`.
 
-    The bounds are numbers, or one number for each coordinate.
+    Each bound is one number, or one number for each coordinate. Raises ArgumentError or
+    ArgumentTypeError if the bounds are not finite numbers with low < high.
     """
 
     low: float | tuple[float, ...]
@@ -54,7 +55,7 @@ class Box(AbstractDomain):
 
 @dataclass(frozen=True)
 class Ball(AbstractDomain):
-    """All times, and all x with |x| <= `radius`."""
+    """All times in [0, T], and all x with |x| <= `radius`, which must be a positive number."""
 
     radius: float = 1.0
 
@@ -89,7 +90,11 @@ class Queries(AbstractDomain):
 
 
 def require_domain(domain: Any, dim: int) -> None:
-    """Raise ArgumentTypeError if `domain` is no domain, ArgumentError if its size is not `dim`."""
+    """Check that `domain` is a domain of dimension `dim`.
+
+    Raises ArgumentTypeError if it is not an `AbstractDomain`, and ArgumentError if it has neither
+    one bound for all coordinates nor `dim` bounds.
+    """
     if not isinstance(domain, AbstractDomain):
         raise ArgumentTypeError(
             f"domain must be a scasml.Box or a scasml.Ball, got {brief(domain)}: build one."
@@ -109,7 +114,8 @@ def require_domain(domain: Any, dim: int) -> None:
 def _bounds(argument: str, value: Any) -> Any:
     """Return a number or a list of numbers as a float64 array of shape () or (d,).
 
-    Raises ArgumentTypeError if it has no numbers, and ArgumentError if they are not finite.
+    Raises ArgumentTypeError if `value` does not convert to such an array, and ArgumentError if it
+    has more than one axis or an entry that is not finite.
     """
     try:
         bounds = np.asarray(value, np.float64)

@@ -1,12 +1,12 @@
 """The generator of the paths, applied to a surrogate: u, z = sigma^T grad u and u_t + L u.
 
-A surrogate and a point (t, x) come in, these three come out, in one forward pass. With the process
-(t, X) as input, Ito's formula returns u, the noise z, and the drift
+`Generator` takes a surrogate, and returns these three at a point (t, x). Its main route applies
+Ito's formula to the process u(t, X), which has the value u, the noise z and the drift
 
     u_t + L u = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
 
-This is the forward Laplacian, with the time derivative and the drift of X in the same pass. No
-Hessian is formed.
+One forward pass computes all three and forms no Hessian. The method is the forward Laplacian, with
+the time derivative and the drift of X in the same pass.
 """
 
 from typing import Any
@@ -27,15 +27,16 @@ from .ito import apply_ito
 from .ito_process import Ito, diagonal_noise
 from .surrogate import AbstractSurrogate, ClosedForm, Layered
 
-# Columns of sigma along which the reverse-mode route takes second derivatives at once.
+# The number of columns of sigma along which the route "hessian" differentiates at once.
 _HESSIAN_BATCH = 16
 
 
 class Hutchinson(eqx.Module):
-    """Estimate the trace from `dims` of the d columns of sigma, drawn without replacement.
+    """An option: estimate Tr(sigma sigma^T Hess u) from `dims` of the d columns of sigma.
 
-    The estimate is unbiased, because the residual enters the simulation linearly. It saves memory
-    more than time.
+    The columns are drawn without replacement, and the estimate is unbiased. The simulation stays
+    unbiased, because the residual enters it linearly. The option saves more memory than time.
+    Raises ArgumentError or ArgumentTypeError if `dims` is not an integer of at least 1.
     """
 
     dims: int = eqx.field(static=True)
@@ -47,22 +48,31 @@ class Hutchinson(eqx.Module):
 class Generator(eqx.Module):
     """A function (t, x, key) -> u, z = sigma^T grad u and u_t + L u of one surrogate.
 
-    `route` is how they are computed: "ito" by Ito's formula, "closed" from the derivatives of a
-    `ClosedForm`, or "hessian" by reverse mode, for functions that forward mode cannot follow.
+    `route` says how the three are computed:
 
-    A `Layered` surrogate, u(t, x) = head(t, W x), is differentiated along the columns of W sigma.
-    For a constant sigma, min(d, width) directions suffice: with (W sigma)^T = Q R,
-    W sigma sigma^T W^T = R^T R. While W is trained, Q is constant and R = Q^T (W sigma)^T. The
-    derivative of R^T R is exact then too, and no factorisation is differentiated.
+        "ito"       by Ito's formula.
+        "closed"    from the derivatives of a `ClosedForm`, if sigma is a scalar or diagonal.
+        "hessian"   by reverse mode, for functions without forward mode.
+
+    The head of a `Layered` surrogate, u(t, x) = head(t, W x), is differentiated along the columns
+    of W sigma. For a constant sigma, min(d, width) directions suffice: if (W sigma)^T = Q R, then
+    W sigma sigma^T W^T = R^T R. So the head is differentiated along the rows of R, and Q times
+    these derivatives is z.
+
+    While W is trained, Q is held constant and R = Q^T (W sigma)^T. The derivative of R^T R in W is
+    still exact, and no factorisation is differentiated. The derivative of Q R in W is not exact, so
+    z is computed separately.
     """
 
     surrogate: AbstractSurrogate
     dynamics: AbstractDynamics
     dim: int = eqx.field(static=True)
     hutchinson: Hutchinson | None  # not used by a closed form
-    # For a constant sigma and a Layered surrogate: R and Q, or (W sigma)^T and None.
+    # For a constant sigma and a Layered surrogate: R and Q, or R and None while W is trained, or
+    # (W sigma)^T and None if all d directions are used. Otherwise None.
     constant_directions: tuple[Coefficient, Coefficient | None] | None
-    # Whether z is computed by reverse mode, because the directions do not determine it.
+    # Whether z is computed by reverse mode, because the directions of Ito's formula do not
+    # determine it.
     separate_gradient: bool = eqx.field(static=True)
     route: str = eqx.field(static=True)
 
@@ -89,7 +99,10 @@ class Generator(eqx.Module):
             self.route = "ito" if _has_forward_mode(surrogate, equation.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        """Return u, z, (d,), and u_t + L u; `key` is used only with `hutchinson`."""
+        """Return u, z and u_t + L u, of shapes (), (d,) and (), at a point x of shape (d,).
+
+        `key` is used only with `hutchinson`.
+        """
         form = self.surrogate.form
         if self.route == "hessian":
             return self._by_hessian(t, x, key)
@@ -111,7 +124,10 @@ class Generator(eqx.Module):
     def _by_layers(
         self, form: Layered, t: Array, x: Array, drawn: Array | None
     ) -> tuple[Array, Array, Array]:
-        """Apply Ito's formula to the head, with W X as its process, and to the offset."""
+        """Apply Ito's formula to the head at the process W X, and to the offset at X.
+
+        `drawn` holds the indices of the columns of sigma that are used, or is None for all.
+        """
         noise, rotation = self._layer_directions(form.weight, t, x)
         h = form.weight @ x
         noise = self._select_columns(noise, drawn).astype(h.dtype)
@@ -128,7 +144,7 @@ class Generator(eqx.Module):
         return u, z, parabolic
 
     def _by_closed_form(self, form: ClosedForm, t: Array, x: Array) -> tuple[Array, Array, Array]:
-        """Combine the derivatives that the surrogate knows, for a diagonal sigma."""
+        """Combine the derivatives that the surrogate returns, for a scalar or diagonal sigma."""
         u, u_t, gradient, curvature = form.derivatives(t, x)
         sigma = jnp.broadcast_to(self.dynamics.diffusion(t, x), x.shape)
         parabolic = u_t + self.dynamics.drift(t, x) @ gradient + 0.5 * jnp.sum(sigma**2 * curvature)
@@ -139,7 +155,7 @@ class Generator(eqx.Module):
         return u, z, parabolic
 
     def _by_hessian(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        """Take second derivatives along the columns of sigma by reverse mode only."""
+        """Use reverse mode only, with second derivatives along the columns of sigma."""
         value, (time_derivative, gradient) = jax.value_and_grad(self.surrogate, argnums=(0, 1))(
             t, x
         )
@@ -159,7 +175,7 @@ class Generator(eqx.Module):
         return value, diffuse_transposed(sigma, gradient), time_derivative + drift + 0.5 * trace
 
     def _state(self, t: Array, x: Array, drawn: Array | None) -> Ito:
-        """Return the process X at (t, x), with the drawn columns of sigma as its noise."""
+        """Return the process X at (t, x), whose noise is the columns of sigma or the drawn ones."""
         sigma = jnp.asarray(self.dynamics.diffusion(t, x), x.dtype)
         if drawn is None and sigma.ndim < 2:
             noise: Any = diagonal_noise(jnp.broadcast_to(sigma, x.shape))
@@ -168,9 +184,10 @@ class Generator(eqx.Module):
         return Ito(x, noise, self.dynamics.drift(t, x))
 
     def _layer_directions(self, weight: Array, t: Array, x: Array) -> tuple[Array, Array | None]:
-        """Return the noise of W X as rows, and the rotation that turns the noise of u into z.
+        """Return the noise of W X, and the matrix that turns the noise of u into z.
 
-        Without a rotation (None) the noise of u is z.
+        The noise has shape (n, width) and the matrix (d, n), for n directions. The matrix is None
+        if the noise of u is z, or if it does not determine z.
         """
         if self.constant_directions is not None:
             directions, rotation = self.constant_directions
@@ -185,7 +202,10 @@ class Generator(eqx.Module):
         ), None
 
     def _select_columns(self, noise: Array, drawn: Array | None) -> Array:
-        """Return the drawn rows of the noise, scaled so that the trace stays unbiased."""
+        """Return the drawn rows of a noise, scaled so that the trace is unbiased.
+
+        If `drawn` is None, the noise is returned as it is.
+        """
         if drawn is None:
             return noise
         assert self.hutchinson is not None
@@ -213,10 +233,12 @@ def _constant_directions(
 ) -> tuple[tuple[Coefficient, Coefficient | None], bool]:
     """Return the directions of W X for a constant sigma, and whether they determine z.
 
-    The first result is (directions, rotation): the rows along which the head is differentiated, and
-    the matrix that turns their derivatives into z, or None if the derivatives are z. With `reduce`,
-    at most min(d, width) rows are returned.
+    The first result is a pair (directions, rotation). `directions`, (n, width), has the rows along
+    which the head is differentiated: n = min(d, width) if `reduce` is true, otherwise n = d.
+    `rotation`, (d, n), turns these derivatives into z. It is None if the derivatives are z, or if
+    they do not determine z.
     """
+    # While a network is trained, its weights W are traced.
     is_trained = isinstance(weight, Tracer)
     if not is_trained:
         sigma = np.asarray(sigma, np.float64)
@@ -235,7 +257,7 @@ def _constant_directions(
 
 @cached_by_structure
 def _has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
-    """Whether a jvp of a jvp exists. A custom_vjp or a callback has at most reverse mode."""
+    """Whether a jvp of a jvp exists. A custom_vjp and a callback have no forward mode."""
     slope = lambda t, x: jax.jvp(surrogate, (t, x), (t, x))[1]
     try:
         jax.eval_shape(lambda t, x: jax.jvp(slope, (t, x), (t, x)), *abstract_point(dim))

@@ -1,13 +1,16 @@
 """Ito's formula, applied to one primitive of a function after the other.
 
-A function and Ito processes as its arguments come in. The value, noise and drift of the result come
-out. If dY = b dt + sum_k S_k dW^k, then f(Y) is an Ito process too, with
+`apply_ito` takes a function f and one process (`Ito`) for each argument. It returns the value, the
+noise and the drift of the result. Let dY = b dt + sum_k S_k dW^k, where b is the drift of Y and the
+rows S_k are its noise. Then f(Y) is an Ito process too, with
 
-    b'   = f'(Y)[b] + 1/2 sum_k f''(Y)[S_k, S_k]
-    S'_k = f'(Y)[S_k]
+    drift   b'   = f'(Y)[b] + 1/2 sum_k f''(Y)[S_k, S_k]
+    noise   S'_k = f'(Y)[S_k]
 
-`apply_ito` interprets the jaxpr of the function and pushes the processes through it by this rule,
-without approximation. A primitive without a rule of its own gets the formula by two nested jvps.
+`apply_ito` interprets the jaxpr of f and applies this rule to one jaxpr equation after the other,
+without approximation. Some primitives have a cheap special rule. Any other primitive is
+differentiated by two nested jvps. An operand is moving if it is an `Ito`, and noisy if it is an
+`Ito` whose noise is not None.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +36,11 @@ from .primitives import CALLS, ELEMENTWISE, LINEAR, LINEAR_IN_ONE
 
 
 def apply_ito(function: Callable[..., Array], *inputs: Ito) -> tuple[Array, Array, Array]:
-    """Apply Ito's formula to a function of one point.
+    """Apply Ito's formula to a function of arrays that returns one array.
 
-    At least one of the inputs must carry noise. Returns the value, the noise as dense rows,
-    (directions, *shape of the value), and the drift.
+    `inputs` holds one process for each argument; at least one must be noisy. Returns the value, the
+    noise as a dense array (directions, *shape of the value), and the drift in the shape of the
+    value. The function need not depend on its arguments: noise and drift are then 0.
     """
     closed = jax.make_jaxpr(function)(*(i.value for i in inputs))
     (out,) = _interpret(closed.jaxpr, closed.consts, list(inputs))
@@ -50,7 +54,10 @@ def apply_ito(function: Callable[..., Array], *inputs: Ito) -> tuple[Array, Arra
 
 
 def _interpret(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Return the outputs of a jaxpr: an `Ito` where an output moves, an array where it does not."""
+    """Evaluate a jaxpr at inputs that are each an `Ito` or an array.
+
+    An output is an `Ito` if it is floating-point and depends on an `Ito`; otherwise it is an array.
+    """
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, inputs, strict=True))
     for equation in jaxpr.eqns:
@@ -63,7 +70,10 @@ def _lookup(variable: Any, env: dict[Any, Any]) -> Any:
 
 
 def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
-    """Return the outputs of one equation of `jaxpr`, whose variables have their values in `env`."""
+    """Evaluate one jaxpr equation of `jaxpr` and return its outputs, as `_interpret` does.
+
+    `env` maps the variables of `jaxpr` to their values, each an `Ito` or an array.
+    """
     operands = [_lookup(v, env) for v in equation.invars]
     if any(isinstance(operand, Ito) for operand in operands) and equation.primitive.name in CALLS:
         inner = equation.params["jaxpr"]
@@ -72,8 +82,8 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
         )
         return _interpret(jaxpr, consts, operands)
 
-    # The equation is a function of its distinct variables, because an operand may occur twice, as
-    # in x * x.
+    # Make the jaxpr equation a function of its distinct variables: a variable may be two of its
+    # operands, as in x * x.
     variables = list(dict.fromkeys(v for v in equation.invars if not isinstance(v, Literal)))
     single = jaxpr.replace(
         constvars=[],
@@ -96,7 +106,7 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
         return [out for out, keep in zip(of_moving(*values), is_float, strict=True) if keep]
 
     moving = [env[v] for v in moving_variables]
-    # Integers and booleans do not move, so they are plain arrays.
+    # Integers and booleans have no noise and drift, so these outputs are plain arrays.
     outputs = [] if all(is_float) else of_moving(*(each.value for each in moving))
     if not any(is_float):
         return outputs
@@ -110,7 +120,10 @@ def _apply(equation: Any, env: dict[Any, Any], jaxpr: Any) -> list[Any]:
 def _apply_formula(
     equation: Any, operands: Sequence[Any], f: Outputs, moving: Sequence[Ito]
 ) -> list[Ito]:
-    """Apply the cheapest rule that holds for the primitive; `f` and `moving` are as in `Step`."""
+    """Return the floating-point outputs of one jaxpr equation, by the cheapest rule for it.
+
+    `operands`, `f` and `moving` are as in `Step`.
+    """
     name = equation.primitive.name
     step = Step(name, equation.params, operands, f, moving)
     noisy = step.noisy
@@ -138,7 +151,7 @@ def _apply_formula(
 
 
 def _dense(operand: Any) -> Any:
-    """Return an operand with its noise as dense rows, if it has noise."""
+    """Return an operand, with its noise as a dense array if it is noisy."""
     return (
         operand._replace(noise=dense_noise(operand.noise)) if isinstance(operand, Ito) else operand
     )
@@ -157,11 +170,12 @@ def _is_matrix_vector(equation: Any) -> bool:
 
 
 def _matrix_vector(matrix: Array, params: dict[str, Any], *parts: Array) -> Ito:
-    """Return W y for the weights W of a layer; `parts` are the value, noise and drift of y.
+    """Return the process W y for a constant matrix W, such as the network weights of a layer.
 
-    The vectors stand on the left of the product. Thousands of them go through one W, and XLA then
-    needs no transpose between layers.
+    `parts` are the value (n,), the noise (directions, n) and the drift (n,) of y.
     """
+    # The vectors are the left factor. In a batch they are the rows of a large matrix, and with this
+    # order XLA needs no transpose between layers.
     ((axis,), _), _ = params["dimension_numbers"]
     transposed = matrix.T if axis == 1 else matrix
     product = lambda y: jnp.matmul(y, transposed, precision=params["precision"])
@@ -169,7 +183,7 @@ def _matrix_vector(matrix: Array, params: dict[str, Any], *parts: Array) -> Ito:
 
 
 def _first_order(f: Outputs, moving: Sequence[Ito]) -> list[Ito]:
-    """Apply the formula to a function that is linear in the operands that carry noise."""
+    """Apply the formula to a function that is linear in its noisy operands, taken together."""
     out, drift = value_and_drift(f, moving)
     f, value, noise = restrict_to_noisy(f, moving)
     slopes = jax.vmap(lambda *s: jax.jvp(f, value, s)[1])(*noise)
@@ -177,14 +191,17 @@ def _first_order(f: Outputs, moving: Sequence[Ito]) -> list[Ito]:
 
 
 def _elementwise(f: Callable[[Array], Array], value: Array, noise: Any, drift: Array) -> Ito:
-    """Apply the formula to a function of each entry, by its first and second derivative."""
+    """Apply the formula to a function that acts on each entry separately.
+
+    One first and one second derivative per entry are computed, for all directions together.
+    """
     one = jnp.ones_like(value)
     (out, d1), (_, d2) = jax.jvp(lambda v: jax.jvp(f, (v,), (one,)), (value,), (one,))
     return Ito(out, d1[None] * noise, d1 * drift + 0.5 * d2 * jnp.sum(noise * noise, 0))
 
 
 def _second_order(f: Outputs, moving: Sequence[Ito]) -> list[Ito]:
-    """Apply the formula to any function, by two nested jvps along each direction."""
+    """Apply the formula to any function, by two nested jvps along each row of the noise."""
     out, drift = value_and_drift(f, moving)
     f, value, noise = restrict_to_noisy(f, moving)
     slopes, curvatures = jax.vmap(lambda *s: slope_and_curvature(f, value, s))(*noise)

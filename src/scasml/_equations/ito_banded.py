@@ -1,7 +1,8 @@
 """Rules of Ito's formula that keep the noise banded, for one equation of a jaxpr.
 
-A `Step` whose operands have banded noise comes in. The process of its output comes out, or None if
-the primitive has no rule here; the noise must then be made dense.
+`apply_banded` takes a `Step` and returns the process of its output. It returns None if an operand
+has dense noise, or if the primitive has no rule here. The caller then makes the noise dense.
+"Coordinates" are the entries along the axis of a `BandedNoise`.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ from .ito_process import (
 )
 from .primitives import POSITIONWISE
 
-# Bands up to which the noise is kept banded: the neighbours that an entry may depend on.
+# The largest number of bands, that is of directions per entry. Noise with more bands is made dense.
 MAX_BANDS = 4
 
 
 def apply_banded(step: Step) -> Ito | None:
-    """Return the output of a step, or None if there is no rule that avoids dense noise."""
+    """Return the output of a step, or None if no rule here applies."""
     name, params, operands, f, moving = step
     noises = [operands[i].noise for i in step.noisy]
     if (
@@ -49,6 +50,7 @@ def apply_banded(step: Step) -> Ito | None:
     elif (new := _axis_after(name, params, shape, axis)) is not None:
         after = noise.map(lambda scale: jax.jvp(f, (moving[0].value,), (scale,))[1][0], new)
         if name == "slice":
+            # Entry i of the slice is entry i + start of the operand.
             start = params["start_indices"][axis]
             after = after._replace(
                 scales={shift + start: scale for shift, scale in after.scales.items()}
@@ -60,7 +62,11 @@ def apply_banded(step: Step) -> Ito | None:
 
 
 def _positionwise(f: Outputs, moving: Sequence[Ito]) -> Ito:
-    """Apply Ito's formula one band at a time: direction i + shift moves entry i only."""
+    """Apply Ito's formula to a function that acts on the entries at each position separately.
+
+    Within the band of one shift, entry i moves with direction i + shift only. So one jvp along the
+    scales of the band differentiates every entry along its own direction.
+    """
     (out,), (drift,) = value_and_drift(f, moving)
     f, value, noises = restrict_to_noisy(f, moving)
     scales = {}
@@ -75,9 +81,10 @@ def _positionwise(f: Outputs, moving: Sequence[Ito]) -> Ito:
 
 
 def _axis_after(name: str, params: dict[str, Any], shape: tuple[int, ...], axis: int) -> int | None:
-    """Return the axis of the coordinates after a primitive that only rearranges entries.
+    """Return the axis of the coordinates in the output of a linear primitive of one operand.
 
-    Returns None if the primitive has no rule, or if the axis is not kept whole.
+    `shape` and `axis` are the shape and the axis of the coordinates of the operand. Returns None if
+    the primitive has no rule, or if it removes, strides over or repeats that axis.
     """
     match name:
         case "reduce_sum":
@@ -100,7 +107,12 @@ def _axis_after(name: str, params: dict[str, Any], shape: tuple[int, ...], axis:
 
 
 def _product(step: Step) -> Ito | None:
-    """Contract over the axis of the coordinates: row k of the noise is the k-th term of the sum."""
+    """Apply Ito's formula to a `dot_general` that sums over the axis of the coordinates.
+
+    The output has dense noise. Within a band, the k-th term of the sum moves with direction
+    k + shift only. The derivative of that term is added to row k + shift. Returns None for other
+    `dot_general`s.
+    """
     contracted, batch = step.params["dimension_numbers"]
     operands, noisy = step.operands, step.noisy
     if batch != ((), ()) or any(contracted[i] != (operands[i].noise.axis,) for i in noisy):
@@ -120,6 +132,7 @@ def _product(step: Step) -> Ito | None:
             out.dtype
         )
     if len(noisy) == 2:
+        # f'' contributes only where one direction moves both factors of a product.
         one, other = (operands[i].noise.scales for i in noisy)
         for shift in sorted(one.keys() & other.keys()):
             drift = drift + jnp.sum(_outer(front(0, one[shift]), front(1, other[shift])), 0).astype(
@@ -129,7 +142,7 @@ def _product(step: Step) -> Ito | None:
 
 
 def _outer(a: Array, b: Array) -> Array:
-    """Return for each index k of the first axis the outer product of a[k] and b[k]."""
+    """Return the outer products of a[k] and b[k], stacked over k, the index of the first axis."""
     return a.reshape(a.shape + (1,) * (b.ndim - 1)) * b.reshape(
         b.shape[:1] + (1,) * (a.ndim - 1) + b.shape[1:]
     )

@@ -1,8 +1,10 @@
 """An Ito process as a value with its noise and drift, and the derivatives that Ito's formula needs.
 
-The noise S of a process has d rows, most of which are often 0. A clock has no noise at all (None).
-If sigma is diagonal, each coordinate has its own noise, and functions of one coordinate or of some
-neighbours keep it so. `BandedNoise` then stores some multiples of d numbers instead of d^2.
+A process moves as dY = b dt + sum_k S_k dW^k. A direction k is one component W^k of the Brownian
+motion. The noise S has one row S_k, in the shape of Y, for each direction. Time has no noise
+(None). If sigma is diagonal, entry i of X moves with direction i only, and most entries of S are 0.
+They stay 0 under functions that act on each coordinate, or on a coordinate and some neighbours.
+Then `BandedNoise` stores d numbers for each of a small number of bands, instead of d^2.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +18,11 @@ Outputs = Callable[..., list[Array]]
 
 
 class BandedNoise(NamedTuple):
-    """A noise in which entry i along `axis` depends on the directions i + shift only.
+    """A noise in which entry i along `axis` moves with the directions i + shift only.
 
-    `scales` maps each shift to an array in the shape of the value: how much an entry moves with
-    direction i + shift. `directions` is the total number of directions.
+    `scales` maps each shift to an array in the shape of the value. Its entries at index i along
+    `axis` are the coefficients of dW^(i + shift). One shift with its array is a band. `directions`
+    is the total number of directions.
     """
 
     scales: dict[int, Array]
@@ -27,15 +30,16 @@ class BandedNoise(NamedTuple):
     directions: int
 
     def map(self, linear: Callable[[Array], Array], axis: int) -> "BandedNoise":
-        """Apply a linear function to every band; `axis` is the axis of the coordinates after it."""
+        """Return the noise with `linear` applied to every band, and with the new `axis`."""
         return BandedNoise(
             {shift: linear(scale) for shift, scale in self.scales.items()}, axis, self.directions
         )
 
     def rows(self, of_scale: Callable[[Array], Array]) -> Array:
-        """Return dense rows of noise, (directions, ...).
+        """Return a dense noise (directions, ...), the sum of the rows of all bands.
 
-        `of_scale` makes of the scale of one band one row for each entry along the axis.
+        `of_scale` maps the array of one band to its rows. Row i belongs to entry i along the axis,
+        and so to direction i + shift.
         """
         return sum(
             _pad_rows(of_scale(scale), shift, self.directions)
@@ -49,14 +53,17 @@ def diagonal_noise(scale: Array) -> BandedNoise:
 
 
 def _pad_rows(rows: Array, shift: int, directions: int) -> Array:
-    """Return the rows at positions `shift` and following of `directions` rows; others are 0."""
+    """Return `directions` rows: `rows` from position `shift` on, and 0 elsewhere."""
     return jnp.pad(rows, [(shift, directions - len(rows) - shift), *[(0, 0)] * (rows.ndim - 1)])
 
 
 class Ito(NamedTuple):
     """A value that moves as dY = drift dt + sum_k noise[k] dW^k.
 
-    A dense noise is (directions, *shape of the value). None stands for zero noise.
+    Attributes:
+        value: an array of any shape.
+        noise: a dense array (directions, *shape of the value), a `BandedNoise`, or None.
+        drift: an array in the shape of the value.
     """
 
     value: Array
@@ -65,7 +72,15 @@ class Ito(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An equation of a jaxpr, where `f` is a function of its distinct moving operands."""
+    """One jaxpr equation with its operands.
+
+    Attributes:
+        name: the name of the primitive.
+        params: the parameters of the primitive.
+        operands: all operands in order, each an `Ito` or an array.
+        f: maps the values of `moving` to the list of the floating-point outputs.
+        moving: the distinct operands that are an `Ito`.
+    """
 
     name: str
     params: dict[str, Any]
@@ -75,7 +90,7 @@ class Step(NamedTuple):
 
     @property
     def noisy(self) -> list[int]:
-        """Indices of the operands that carry noise."""
+        """The indices in `operands` of the operands whose noise is not None."""
         return [
             i
             for i, each in enumerate(self.operands)
@@ -84,17 +99,17 @@ class Step(NamedTuple):
 
 
 def number_of_directions(noise: Array | BandedNoise) -> int:
-    """Return the number of rows that the dense noise has."""
+    """Return the number of directions of a noise, which is its number of dense rows."""
     return noise.directions if isinstance(noise, BandedNoise) else noise.shape[0]
 
 
 def dense_noise(noise: Array | BandedNoise | None) -> Array | None:
-    """Return the noise as rows, one for each direction."""
+    """Return the noise as an array (directions, *shape of the value), or None if it is None."""
     if not isinstance(noise, BandedNoise):
         return noise
 
     def diagonal_rows(scale: Array) -> Array:
-        """Row i has the entries i of the scale, and 0 elsewhere."""
+        """Return rows in the shape of the scale. Row i is 0 except at index i along the axis."""
         shape = [1] * scale.ndim
         shape[noise.axis] = count = scale.shape[noise.axis]
         return scale[None] * jnp.eye(count, dtype=scale.dtype).reshape(count, *shape)
@@ -103,14 +118,17 @@ def dense_noise(noise: Array | BandedNoise | None) -> Array | None:
 
 
 def value_and_drift(f: Outputs, moving: Sequence[Ito]) -> tuple[list[Array], list[Array]]:
-    """Return f(Y) and f'(Y)[b]: the drift of f(Y), except for the second-order term."""
+    """Return f(Y) and f'(Y)[b], the drift of f(Y) without its second-order term.
+
+    `moving` holds the processes Y, one for each argument of `f`; b are their drifts.
+    """
     return jax.jvp(f, tuple(each.value for each in moving), tuple(each.drift for each in moving))
 
 
 def restrict_to_noisy(f: Outputs, moving: Sequence[Ito]) -> tuple[Outputs, Any, Any]:
-    """Return `f` as a function of the operands that carry noise, their values and their noises.
+    """Return `f` as a function of the noisy operands alone, with their values and their noises.
 
-    The other operands are constant in that function.
+    `moving` has one process for each argument of `f`. The processes without noise become constants.
     """
     noisy = [i for i, each in enumerate(moving) if each.noise is not None]
 
@@ -122,5 +140,8 @@ def restrict_to_noisy(f: Outputs, moving: Sequence[Ito]) -> tuple[Outputs, Any, 
 
 
 def slope_and_curvature(f: Outputs, value: Any, along: Any) -> tuple[list[Array], list[Array]]:
-    """Return f'[s] and f''[s, s] for a direction s."""
+    """Return f'[s] and f''[s, s] at `value` for a tangent s, given as `along`.
+
+    Both are tuples with one array for each argument of `f`.
+    """
     return jax.jvp(lambda *v: jax.jvp(f, v, along)[1], value, along)

@@ -7,8 +7,9 @@ An equation comes in, an equation comes out. With a = F_u and b = F_z at (t, x, 
     v_t + <mu + sigma b, grad v> + 1/2 Tr(sigma sigma^T Hess v) + a v
         + F(t, x, 0, 0) + R(t, x, v, z) = 0
 
-The paths have sigma b as additional drift, and their values grow by exp(int a). For the defect of a
-surrogate, a and b are the derivatives at the surrogate, and R is of second order in its error.
+Here v is the solution and z = sigma^T grad v. The paths have the additional drift sigma b, and each
+path carries the factor exp(int a dt) of the potential a. For the defect of a surrogate, a and b are
+the derivatives at the surrogate, and R is of second order in its error.
 """
 
 import equinox as eqx
@@ -21,9 +22,10 @@ from .base import AbstractEquation, Solution
 
 
 class LinearisedEquation(AbstractEquation):
-    """The equation with F replaced by its remainder R.
+    """The equation with F(t, x, 0, 0) + R in the place of F.
 
-    `tilt` has the first order of F. `dynamics` is that of the original equation, without the tilt.
+    `tilt` returns the first order of F as a drift and a potential. `dynamics` is that of the
+    original equation, so it does not contain them. `scasml.paths.Tilted` takes both.
     """
 
     equation: AbstractEquation
@@ -58,11 +60,11 @@ class LinearisedEquation(AbstractEquation):
         return self.equation.heading(t, x)
 
     def tilt(self, t: Array, x: Array) -> tuple[Array, Array]:
-        """Return the additional drift sigma b, (d,), and the growth rate a, a scalar."""
+        """Return the additional drift sigma b, (d,), and the potential a, a scalar."""
         a, b = self._slopes(t, x)
         return diffuse(self.diffusion(t, x), b), a
 
     def _slopes(self, t: Array, x: Array) -> Solution:
-        """Return a = F_u and b = F_z at (t, x, 0, 0)."""
+        """Return a = F_u, a scalar, and b = F_z, (d,), at (t, x, 0, 0), as a `Solution`."""
         zero = Solution.zero(t, x)
         return jax.grad(lambda new: self.equation.difference(t, x, new, zero))(zero)

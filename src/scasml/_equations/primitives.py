@@ -1,6 +1,6 @@
 """Names of JAX primitives, grouped by the rule of Ito's formula that applies to them."""
 
-# Linear in all operands that carry noise, taken together.
+# Linear in all noisy operands, taken together. (An operand is noisy if it has noise; see `ito`.)
 LINEAR = frozenset(
     {
         "add", "add_any", "sub", "neg", "reshape", "transpose", "broadcast_in_dim", "squeeze",
@@ -9,8 +9,8 @@ LINEAR = frozenset(
     }
 )  # fmt: skip
 
-# Linear in one operand if the other operands carry no noise. The value is the index of that
-# operand, or None if the primitive is linear in each operand.
+# Linear in one operand if the other operands are not noisy. The value is the index of that
+# operand, or None if the primitive is linear in each operand separately.
 LINEAR_IN_ONE: dict[str, int | None] = {
     "mul": None,
     "dot_general": None,

@@ -38,9 +38,11 @@ class NoNonlinearity(eqx.Module):
 class Reference(eqx.Module):
     """A solution known by other means.
 
-    `value(t, x)` takes arrays of shapes (B,) and (B, d) and returns (B,), with NaN where the
-    solution is not known. `error` bounds the error of these values. `source` says where they come
-    from.
+    Attributes:
+        value: a function of t, (B,), and x, (B, d), that returns (B,), with NaN where the solution
+            is not known.
+        error: a bound on the error of these values.
+        source: where the values come from, in words.
     """
 
     value: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
@@ -51,17 +53,26 @@ class Reference(eqx.Module):
 class Problem(AbstractEquation):
     """A semilinear parabolic PDE.
 
-    `terminal(x)` is g and `nonlinearity(t, x, u, z)` is F, both JAX functions of one point, with
-    z = sigma^T grad u. Without a nonlinearity the problem is linear, with F = 0.
+        u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 on [0, T) x R^d
+        u(T, .) = g,    z = sigma^T grad u
 
-    `drift` is a scalar, (d,) or a function of (t, x) that returns (d,). `diffusion` is a scalar,
-    (d,) for a diagonal matrix, (d, d), or a function of (t, x) that returns one of these.
-    `dynamics` replaces both where the law of the paths is known exactly: a `GeometricBrownian` or
-    an `OrnsteinUhlenbeck`.
+    All functions are JAX functions of one point: t is a scalar, x and z have shape (d,).
 
-    `x0` is the state at which published values are stated, by default the origin. `domain`, a `Box`
-    or a `Ball`, is where answers are wanted, and surrogates are trained there. By default it is x0
-    at time 0.
+    Arguments:
+        dim: d, the number of space dimensions.
+        horizon: T, a positive number.
+        terminal: g, a function of x that returns a scalar.
+        drift: mu, as a scalar, an array (d,), or a function of (t, x) that returns (d,).
+        diffusion: sigma, as a scalar, the diagonal (d,) of a matrix, a matrix (d, d), or a function
+            of (t, x) that returns one of these.
+        dynamics: replaces `drift` and `diffusion`, for paths whose distribution is known: a
+            `GeometricBrownian` or an `OrnsteinUhlenbeck`.
+        nonlinearity: F, a function of (t, x, u, z) that returns a scalar. The default is F = 0.
+        name: a name, used in messages and for the files of trained surrogates.
+        reference: a known solution, which `exact` returns.
+        x0: the state (d,) for which published values are stated. The default is the origin.
+        domain: a `Box` or a `Ball` in which answers are wanted; surrogates are trained there. The
+            default is the point x0 at time 0.
 
     All functions are evaluated once, abstractly, at construction, so that a wrong shape raises here
     and not during a simulation. Raises ArgumentError or ArgumentTypeError.

@@ -1,8 +1,9 @@
 """What the code of g and F says about their smoothness, without running them.
 
-An equation comes in, a boolean comes out: whether g or F may have kinks or jumps, and whether F is
-affine in u and z. A pathwise derivative of g misses what happens at a jump, and a second derivative
-misses what happens at a kink. The same holds for F once its residual is differentiated.
+An equation comes in, a boolean comes out: whether g or F may be rough, and whether F is affine in u
+and z. A function is rough if it has a kink or a discontinuity. A pathwise derivative of g misses
+what happens at a discontinuity, and a second derivative misses what happens at a kink. The same
+holds for F where the residual is differentiated.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from .._support.jaxprs import any_equation, outputs_depend_on
 from .._support.tracing import abstract_point, cached_by_structure
 from .base import AbstractEquation, Solution
 
-# Primitives that can have a kink or a jump. `_is_rough` treats two more primitives.
+# Primitives that can have a kink or a discontinuity. `_is_rough` treats two more primitives.
 _ROUGH = frozenset(
     {
         "max", "min", "abs", "sign", "floor", "ceil", "round", "rem", "clamp", "sort", "top_k",
@@ -27,20 +28,20 @@ _ROUGH = frozenset(
 
 @cached_by_structure
 def terminal_may_be_rough(equation: AbstractEquation) -> bool:
-    """Whether the code of g has a primitive that can make a kink or a jump in x."""
+    """Whether the code of g has a primitive that can make g rough in x."""
     _, x = abstract_point(equation.dim)
     return any_equation(jax.make_jaxpr(equation.terminal)(x).jaxpr, _is_rough, [True])
 
 
 @cached_by_structure
 def nonlinearity_may_be_rough(equation: AbstractEquation) -> bool:
-    """Whether the code of F has a primitive that can make a kink or a jump in x, u or z."""
+    """Whether the code of F has a primitive that can make F rough in x, u or z."""
     return _difference_may_be_rough(equation, [False, True, True, True])
 
 
 @cached_by_structure
 def may_have_kinks(equation: AbstractEquation) -> bool:
-    """Whether the code of F has a primitive that can make a kink or a jump in u or z."""
+    """Whether the code of F has a primitive that can make F rough in u or z."""
     return _difference_may_be_rough(equation, [False, False, True, True])
 
 
@@ -61,14 +62,17 @@ def is_affine(equation: AbstractEquation) -> bool:
 
 
 def _difference_may_be_rough(equation: AbstractEquation, marked: list[bool]) -> bool:
-    """Whether F(t, x, u, z) - F(t, x, 0, 0) may be rough in the marked ones of its arguments."""
+    """Whether F(t, x, u, z) - F(t, x, 0, 0) may be rough in its marked arguments.
+
+    `marked` has one flag for each of t, x, u and z.
+    """
     t, x = abstract_point(equation.dim)
     difference = lambda t, x, u, z: equation.difference(t, x, Solution(u, z), Solution.zero(t, x))
     return any_equation(jax.make_jaxpr(difference)(t, x, t, x).jaxpr, _is_rough, marked)
 
 
 def _is_rough(equation: Any, operands: list[bool]) -> bool:
-    """Whether an equation of a jaxpr can make a kink or a jump in the operands that are marked."""
+    """Whether a jaxpr equation can be rough in its marked operands, given one flag for each."""
     name = equation.primitive.name
     if name == "select_n":
         # A selection whose predicate does not depend on a marked input makes no kink.

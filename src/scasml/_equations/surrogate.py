@@ -17,8 +17,9 @@ Scalar = Callable[[Array, Array], Array]
 class Layered(NamedTuple):
     """The form u(t, x) = head(t, W x) + offset(t, x), with W of shape (width, d).
 
-    The residual of the head takes min(d, width) directions instead of d. The offset is for a
-    function that is cheap to differentiate, such as a built-in terminal condition.
+    `weight` is W. If sigma is constant, the residual differentiates the head along min(d, width)
+    directions instead of d. The offset is for a function that is cheap to differentiate, such as a
+    built-in terminal condition.
     """
 
     weight: Array
@@ -27,7 +28,11 @@ class Layered(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """The derivatives of u at one point. `curvature`, (d,), is the diagonal of the Hessian."""
+    """The value and the derivatives of u at one point.
+
+    `u` and `u_t` are scalars, `gradient` is (d,), and `curvature`, (d,), is the diagonal of the
+    Hessian in x.
+    """
 
     u: Array
     u_t: Array
@@ -36,9 +41,9 @@ class Derivatives(NamedTuple):
 
 
 class ClosedForm(NamedTuple):
-    """The form u = u' + offset, where `derivatives(t, x)` returns those of u' without tracing it.
+    """The form u = w + offset, where `derivatives(t, x)` returns the derivatives of w by formula.
 
-    It is used where sigma is a scalar or a diagonal matrix.
+    The form is used if sigma is a scalar or a diagonal matrix.
     """
 
     derivatives: Callable[[Array, Array], Derivatives]
@@ -46,7 +51,7 @@ class ClosedForm(NamedTuple):
 
 
 class AbstractSurrogate(eqx.Module):
-    """An approximation u(t, x) of the solution, written for one point."""
+    """An approximation u(t, x) of the solution, for one point: t is a scalar and x is (d,)."""
 
     @abc.abstractmethod
     def __call__(self, t: Array, x: Array) -> Array:

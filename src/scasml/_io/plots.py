@@ -21,11 +21,12 @@ def correction(
     exact: NDArray[Any] | None,
     ax: Any = None,
 ) -> Any:
-    """Plot the corrected values with their 95 % intervals, one point each, sorted by value.
+    """Plot the corrected values with their 95 % intervals, in ascending order.
 
-    All arrays have shape (B,), and `interval` is the pair (lower, upper). If `exact` is given, the
-    plot shows differences from it and sorts by it. If `surrogate` is given, its values are drawn
-    too.
+    All arrays have shape (B,), with one entry per point, and `interval` is the pair (lower, upper).
+    If `exact` is given, the plot shows differences from it, in ascending order of `exact`. If
+    `surrogate` is given, its values are drawn too. Returns the axes, which are new if `ax` is None.
+    Raises MissingExtraError without matplotlib, as the other plots do.
     """
     ax = _axes(ax, "answer.plot()")
     order = np.argsort(value if exact is None else exact, kind="stable")
@@ -60,9 +61,10 @@ def convergence(
 ) -> Any:
     """Plot the half width of the 95 % intervals after each round of a run.
 
-    All arrays have shape (rounds,): replicates per point, the median and the largest half width
-    over the points, and the bias. The dashed line shows the decay 1/sqrt(replicates). The widths
-    stop following it where they reach the bias.
+    All arrays have shape (rounds,): the mean number of replicates per point, the median and the
+    largest half width over the points, and the median of the estimated bias. The dashed line shows
+    the decay 1/sqrt(replicates). The half widths stop following it when they reach the bias.
+    Returns the axes.
     """
     ax = _axes(ax, "answer.plot_convergence()")
     ax.loglog(replicates, worst, "o-", color="#c44e52", label="widest of all points")
@@ -85,7 +87,8 @@ def convergence(
 def training(*, residuals: Sequence[float], steps: int, ax: Any = None) -> Any:
     """Plot the root mean square of the residual over a training run.
 
-    `residuals` holds values at equal distances, the last of them after step number `steps`.
+    `residuals` holds values after equal numbers of steps, the last one after step number `steps`.
+    Returns the axes.
     """
     ax = _axes(ax, "surrogate.plot()")
     ax.semilogy(np.linspace(0, steps, len(residuals) + 1)[1:], residuals, color="#4c72b0")
@@ -95,7 +98,10 @@ def training(*, residuals: Sequence[float], steps: int, ax: Any = None) -> Any:
 
 
 def _axes(ax: Any, caller: str) -> Any:
-    """Return `ax`, or new axes if it is None. `caller` is named if matplotlib is missing."""
+    """Return `ax`, or new axes if it is None.
+
+    Raises MissingExtraError, which names the `caller`, if matplotlib is not installed.
+    """
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

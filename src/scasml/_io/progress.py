@@ -12,15 +12,15 @@ from .._support.errors import missing_extra
 
 
 class Progress(NamedTuple):
-    """The progress of a correction; the `progress` function receives it several times a second."""
+    """The progress of a correction. Its `progress` function receives it several times a second."""
 
     points_done: int
     points: int
-    rows: int  # replicates so far, summed over the points
+    rows: int  # the number of replicates so far, summed over the points
     # The largest ratio of the half width of the 95 % interval to the value, among the points that
     # are not done; NaN while it is unknown.
     worst: float
-    seconds: float
+    seconds: float  # since the start of the run
     # Predicted from the decay of the half width as 1/sqrt(replicates). Infinite if no stopping rule
     # is given, or if no number of replicates reaches the tolerance.
     seconds_left: float
@@ -30,7 +30,7 @@ Report = Callable[[Progress], object]
 
 
 class Training(NamedTuple):
-    """The progress of a training run; its `progress` function receives it after some steps."""
+    """The progress of a training run. Its `progress` function receives it after some steps."""
 
     step: int
     steps: int  # the last step; training may end before it if the residual stops falling
@@ -44,9 +44,10 @@ TrainingReport = Callable[[Training], object]
 
 @contextmanager
 def bar(text: str) -> Iterator[Callable[[float, float | None, str], object]]:
-    """Show a progress bar on stderr, and yield the function that updates it.
+    """Show a progress bar with the title `text` on stderr, and yield the function that updates it.
 
-    The function takes the amount done, the total amount (None if unknown), and a text to show.
+    The function takes the amount done, the total amount (None if unknown), and a text to show
+    beside the bar. Raises MissingExtraError if rich is not installed.
     """
     try:
         from rich.console import Console

@@ -85,7 +85,10 @@ def _read_npy(path: Path) -> NDArray[Any]:
 
 
 def _read_csv(path: Path) -> NDArray[Any]:
-    """Read rows of numbers as a float64 matrix; skip empty lines and a header without numbers."""
+    """Read rows of numbers as a float64 matrix (rows, columns).
+
+    Empty lines are skipped, and so is a first line without any number, which is a header.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
@@ -124,9 +127,10 @@ def _is_number(cell: str) -> bool:
 def check_writable(
     path: str | Path, endings: tuple[str, ...] = (".csv", ".npy", ".npz"), argument: str = "output"
 ) -> None:
-    """Raise `FileError` if the file cannot be written, so that this is known before a long run.
+    """Raise `FileError` if a path has a wrong suffix, is a folder, or has no parent folder.
 
-    `endings` are the accepted suffixes, and `argument` is the name that the error message gives.
+    A long run calls this check at its beginning. `endings` are the accepted suffixes, and
+    `argument` is the name of the argument, for the message.
     """
     path = _path(argument, path)
     if path.suffix.lower() not in endings:
@@ -200,7 +204,11 @@ def _records(columns: Columns) -> NDArray[Any]:
 
 
 def to_xarray(columns: Columns, attributes: dict[str, str]) -> Any:
-    """Return an `xarray.Dataset` of the columns, with dimensions "point" and "axis"."""
+    """Return an `xarray.Dataset` of the columns, with dimensions "point" and "axis".
+
+    The columns have shape (B,) or (B, d). Raises MissingExtraError if xarray is not installed, and
+    ArgumentError if there are no columns.
+    """
     try:
         import xarray
     except ImportError as error:

@@ -1,17 +1,18 @@
 """Allocation: the samples per increment that reach a standard error with the least work.
 
-For increments of variance v_k and work c_k per sample, a standard error of 1 needs the total work
-W = (sum_k sqrt(v_k c_k))^2, with samples N_k proportional to sqrt(v_k / c_k). Work is counted from
+Increment k has the variance v_k and the work c_k per sample. The least work for a standard error of
+1 is (sum_k sqrt(v_k c_k))^2, with samples N_k proportional to sqrt(v_k / c_k). Work is counted from
 the code and not timed, so allocations are the same in every run.
 
-With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of a net of N samples
-falls as N^-1 to N^-3, which the small nets of a pilot do not show. The size of a replicate is
-chosen as if the variance fell as N^-2.5. If it falls more slowly, more replicates do nearly as well
-as larger ones. If it falls faster, few paths are wasted. Every replicate has a fixed overhead, such
-as its scrambling. Its paths are given at least as much work as that overhead.
+With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of the mean over a
+net of N samples falls as N^-1 to N^-3. A pilot has small nets, from which this exponent cannot be
+estimated. The size of a replicate is chosen as if the variance fell as N^-2.5. If it falls more
+slowly, more replicates are nearly as efficient as larger ones. If it falls faster, few paths are
+wasted. Every replicate has a fixed overhead, such as its scrambling. Its paths take at least as
+much work as that overhead.
 
-The last increments may be omitted where a pilot bounds what they add. The bound is then part of the
-bias, and the tolerance of the rest is narrower by it. An increment is omitted if (its work over all
+The last increments may be omitted where a pilot bounds what they add. The bound then counts as
+bias, and the statistical error must be smaller by it. An increment is omitted if (its work over all
 work) exceeds (its bound over the tolerance).
 """
 
@@ -26,12 +27,12 @@ from .policy import DEFAULT_POLICY, Policy
 
 
 class Allocation(NamedTuple):
-    """The allocation at each point."""
+    """The allocation at each point. Arrays without a stated shape are (points,)."""
 
-    samples: NDArray[np.int32]  # (points, increments)
+    samples: NDArray[np.int32]  # of one replicate, (points, increments); 0 omits an increment
     stderr: Floats  # the standard error aimed for
-    work: Floats  # the predicted work
-    omitted: Floats  # bound on the omitted increments
+    work: Floats  # the predicted work of all replicates
+    omitted: Floats  # bound on what the omitted increments add
 
 
 def allocate(
@@ -49,14 +50,18 @@ def allocate(
 
     **Arguments:**
 
-    - `bounds`: fewest and most samples of each increment.
-    - `work`: work of one sample of each increment.
-    - `value`: the solution, (points,).
+    - `rule`: the stopping rule of the user. Without a tolerance, the policy sets the size of a
+      replicate, and `Allocation.stderr` is what the planned replicates reach.
+    - `bounds`: fewest and most samples of each increment, each (increments,).
+    - `work`: work of one sample of each increment, (increments,).
+    - `value`: an estimate of the solution, (points,).
     - `variance`: variance of one sample of each increment, (points, increments).
     - `contribution`: bound on what each increment adds, of the same shape; None if no increment may
       be omitted; NaN where it is unknown.
-    - `rate`: exponent of the variance of a replicate in its size: 1, except for nets.
-    - `smallest_error`: relative error below which no error bar makes sense in this precision.
+    - `rate`: the exponent a in (variance of a replicate) ~ (its samples)^-a: 1, except for nets.
+    - `smallest_error`: the smallest relative standard error to aim for; rounding hides smaller
+      ones.
+    - `policy`: the constants of the choice.
     """
     tiny = np.finfo(np.float32).tiny
     variance = np.maximum(np.nan_to_num(variance), tiny)
@@ -86,7 +91,10 @@ def _omit(
     target: Floats,
     policy: Policy,
 ) -> Floats:
-    """Set the samples of omitted increments to 0, and return the bound on what they add."""
+    """Set the entries of omitted increments in `samples` to 0, and bound what they add.
+
+    The bound has shape (points,). `target` (points,) is half the tolerance.
+    """
     omitted, may_omit = np.zeros(len(samples)), np.full(len(samples), True)
     # The first two increments are never omitted. An increment is omitted only if all later ones
     # are.
@@ -109,7 +117,10 @@ def _samples(
     included: NDArray[np.bool_],
     policy: Policy,
 ) -> NDArray[np.int32]:
-    """Return the samples of the included increments, powers of 2 within the bounds."""
+    """Return the samples of one replicate, (points, increments), powers of 2 within the bounds.
+
+    Increments that are not `included` (points, increments) get 0 samples.
+    """
     fewest, most = bounds
     density = np.sqrt(included * variance / np.maximum(work, 1.0))
     root = np.sqrt(included * variance * work)
@@ -118,7 +129,8 @@ def _samples(
         minimum, net = policy.min_replicates, policy.net_size
         # Samples of the largest increment in all replicates together.
         samples = largest * np.sum(root, 1) / target**2
-        # The work of a replicate in any case, and the size of a net that takes as long.
+        # The work of a replicate whatever the size of its nets, and the size of a net that takes as
+        # much work.
         fixed = policy.replicate_overhead + (included * fewest * work)[:, 2:].sum(1)
         matching = fixed * largest / np.maximum(density[:, :2] @ work[:2], 1.0)
         efficient = net * (samples / (net * minimum)) ** (1 / policy.net_rate_for_sizing)

@@ -1,12 +1,13 @@
 """`method="auto"`: pilots choose start, estimator and tuning, separately at each point.
 
 If the user wants only a value to a tolerance, starts are tried in the order of the work of their
-pilots. A start is taken at once if its predicted work is close to the least work that the next
-start can need. If the user wants gradients, or names no tolerance, the first start is tried alone.
+pilots. A start serves a point at once if its predicted work there is close to the least work that
+the next start can need. If the user wants gradients, or names no tolerance, the first start is
+tried alone.
 
-The surrogate is kept if its defect is a small part of the solution and little work remains.
-Otherwise all starts are tried, and `selection` takes the candidate with the least predicted work.
-No pilot begins after the deadline.
+The start that is tried last, or alone, serves the points where its defect is a small part of the
+solution and little work remains. For all other points, `selection` tries the remaining starts and
+takes the candidate with the least predicted work. No pilot begins after the deadline.
 """
 
 import itertools
@@ -42,14 +43,15 @@ SLOPES_JUMP = (
 
 
 def choose(task: Task, starts: Sequence[Start]) -> list[Assignment]:
-    """Return the best assignment of every point.
+    """Return assignments that together serve every point of the task once.
 
-    `starts` are those of `offered_starts`; the first is the surrogate if there is one.
+    `starts` are those of `offered_starts`: the first is the surrogate if there is one, and the last
+    is zero. Raises `ArgumentError` if the coefficients cannot be used at a point.
     """
     first, estimator = starts[0], Linearised()
     jumping, finite = np.zeros(len(task), bool), np.ones(len(task), bool)
     if task.surrogate is not None:
-        # A cheap check before large programs are compiled.
+        # This check needs little work. It comes before large programs are compiled.
         t, x = task.points.t, task.points.x
         value, slope = value_and_gradient(task.executor, task.surrogate, t, x)
         finite = np.isfinite(value) & np.isfinite(slope).all(1)
@@ -66,12 +68,15 @@ def choose(task: Task, starts: Sequence[Start]) -> list[Assignment]:
 
 
 def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> list[Assignment]:
-    """Return assignments to the linearised estimator, from the first start that is good enough."""
+    """Return assignments of every point to the first start that is good enough there.
+
+    Points without such a start are assigned by `by_least_work`.
+    """
     checks.refuse(task, is_discretised=estimator.step_order(starts[0].equation)[0] > 0)
     ordered = _order_of_trial(task, starts, estimator)
     assignments: list[Assignment] = []
     tried: list[Candidate] = []
-    rows = task.everywhere
+    rows = task.everywhere  # points without an assignment
     for start, following in itertools.zip_longest(ordered, ordered[1:]):
         least = np.min([np.full(len(task), np.inf), *(each.score for each in tried)], 0)[rows]
         is_due = least > task.policy.worth * pilot_work(task, start, estimator)
@@ -112,15 +117,21 @@ def _try_start(
 ) -> tuple[list[Assignment], list[Candidate], NDArray[np.int64]]:
     """Try one start at some points.
 
-    Returns the assignments of the points that it serves, all candidates so far, and the points at
-    which another start should be tried or did better.
+    **Arguments:**
+
+    - `following`: the start that is tried next; None if this is the last one.
+    - `tried`: the candidates so far.
+    - `rows`: the indices of the points in the task.
+
+    Returns three things: the assignments of the points that the start serves, all candidates so
+    far, and the indices of the other points of `rows`.
     """
     useless = _is_useless(task, start, estimator, rows)
     refined = [Candidate(task, start, estimator, rows[~useless[rows]])]
     if start.model is not None:
         refined = _refine_steps(refined[0], task, estimator)
     refuse_contradictions([*refined, *tried])
-    # The candidate with the most steps speaks for a point.
+    # At each point, the candidate with the most steps counts.
     newest = np.max([k * np.isin(task.everywhere, each.rows) for k, each in enumerate(refined)], 0)
     score = np.choose(newest, [each.score for each in refined])
     is_bad, why = np.choose(newest, [each.is_suspect() for each in refined]), SMALL_DEFECT
@@ -139,9 +150,10 @@ def _try_start(
 def _is_useless(
     task: Task, start: Start, estimator: Linearised, rows: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return where the surrogate is useless: a large part of the solution is missing from it.
+    """Return where the start is a surrogate whose defect is a large part of the solution.
 
-    One replicate without the remainder measures the defect.
+    The result is a mask over all points of the task. One replicate without the remainder, at the
+    points `rows`, measures the defect. Without a tolerance no point counts as useless.
     """
     useless = np.zeros(len(task), bool)
     is_surrogate = task.surrogate is not None and start.model is task.surrogate
@@ -167,7 +179,11 @@ def _is_useless(
 
 
 def _refine_steps(first: Candidate, task: Task, estimator: Linearised) -> list[Candidate]:
-    """Return the candidate and, where too long steps cause its bias, the same with more steps."""
+    """Return the candidate, followed by candidates with more and more steps of a path.
+
+    More steps are tried where the level bias of the candidate is too large and its step bias is not
+    negligible, because long steps can cause both.
+    """
     policy, found = task.policy, [first]
     steps = estimator.pilot_tuning(first.start.equation, "pathwise").steps
     while (steps := policy.step_growth * steps) <= policy.most_refined_steps:

@@ -16,16 +16,18 @@ from .probes import gradient_methods, slopes_jump
 from .task import Assignment, Start, Task
 from .tuning import Trial, step_factor
 
-# Scores above this are those of candidates whose bias exceeds the standard error aimed for.
+# A score of at least this belongs to a candidate whose level bias exceeds the standard error aimed
+# for.
 BIASED_SCORE = 1e30
 
 
 class Candidate:
     """A start and an estimator, with what their pilots measured at some points of a task.
 
-    All arrays have one entry per point of the task. `score` is the predicted work, multiplied by a
-    factor that grows with the bias relative to the standard error. It is infinite at points that
-    were not tried, or where the candidate is refused.
+    All arrays except `rows` have one entry per point of the task. `score` is the predicted work,
+    multiplied by a factor that grows with the level bias relative to the standard error. The
+    smaller score is the better one. It is infinite at points that were not tried, or where the
+    candidate is refused.
     """
 
     def __init__(
@@ -37,14 +39,21 @@ class Candidate:
         replicates: int | None = None,
         steps: int | None = None,
     ):
-        """Run the pilots at the points `rows`; `steps` fixes the steps of a path."""
+        """Run the pilots.
+
+        **Arguments:**
+
+        - `rows`: the indices, in the task, of the points to try.
+        - `replicates`: replicates of the pilots; None for the number of the policy.
+        - `steps`: fixes the steps of a path; None leaves them open.
+        """
         self.task, self.start, self.estimator = task, start, estimator
         self.rows, self.steps = rows, steps
         self.name = f"{start.name}, by Picard" if isinstance(estimator, Picard) else start.name
         count = len(task)
         self.score = np.full(count, np.inf)
         self.level_bias, self.stderr, self.step_bias = (np.zeros(count) for _ in range(3))
-        # The estimate of u, its standard error in the pilot, and its distance from the start.
+        # The estimate of u, its standard error in the pilot, and the absolute value of the defect.
         self.value, self.noise, self.distance = (np.full(count, np.nan) for _ in range(3))
         self.trials: list[tuple[NDArray[np.int64], Trial]] = []
         for name, points in gradient_methods(task, start, estimator).items():
@@ -61,10 +70,10 @@ class Candidate:
         stderr, work = trial.allocation.stderr, trial.allocation.work
         order, _ = self.estimator.step_order(self.start.equation)
         if self.estimator.steps == "auto" and self.steps is None and order > 0:
-            # The work with the steps that the run would need.
+            # The run may need more steps than the pilot, and then more work.
             step_bias = found.step_bias_of_large_pilot(policy)
             work = work * step_factor(step_bias, stderr, order, policy)
-        # A bias above the standard error aimed for decides alone.
+        # Where the bias exceeds the standard error aimed for, work does not count.
         score = np.where(
             bias > stderr, BIASED_SCORE * bias / stderr, work * (1 + (2 * bias / stderr) ** 2)
         )
@@ -78,7 +87,7 @@ class Candidate:
         self.noise[rows] = np.sqrt(np.sum(found.variance, 1) / found.replicates)
 
     def is_suspect(self) -> NDArray[np.bool_]:
-        """Return where the defect is large, or where much work remains.
+        """Return a mask of the points where the defect is large, or where much work remains.
 
         A network that was fitted at few points may have a large residual whose mean along paths is
         small. Its defect is then small, but its replicates are noisy and need much work.
@@ -100,7 +109,10 @@ class Candidate:
         return trial, trial.measurement.at(np.flatnonzero(rows == row))
 
     def assignments(self, rows: NDArray[np.int64], reason: str) -> list[Assignment]:
-        """Return the assignments of those of these points that were tried."""
+        """Return assignments of the points `rows` that were tried, with their steps settled.
+
+        Settling the steps may run more pilots. `reason` says why the candidate was taken.
+        """
         found = []
         for tried, trial in self.trials:
             found += trial.assignments(np.flatnonzero(np.isin(tried, rows)))
@@ -108,9 +120,9 @@ class Candidate:
 
 
 def differentiates_slopes(estimator: AbstractTunable, task: Task) -> bool:
-    """Return whether the derivatives of F in u and z are differentiated along paths.
+    """Return whether the estimator differentiates F_u and F_z along paths.
 
-    If they are, they must not jump where paths go.
+    If it does, F_u and F_z must have no discontinuity where paths go.
     """
     order = estimator.derivative_order(task.equation, task.gradient)
     return not task.equation.is_linear and order > 0
@@ -119,8 +131,8 @@ def differentiates_slopes(estimator: AbstractTunable, task: Task) -> bool:
 def refuse_contradictions(candidates: Sequence[Candidate]) -> None:
     """Refuse one of two starts at points where their estimates contradict each other.
 
-    The start with the larger defect is refused: its remainder of F is larger, and a small pilot may
-    miss most of it. The scores of refused points become infinite.
+    The start with the larger defect is refused there: its remainder of F is larger, and a small
+    pilot may miss most of it. The score of a refused candidate is set to infinity.
     """
     for one, other in itertools.combinations(candidates, 2):
         if one.start is other.start:
@@ -130,7 +142,7 @@ def refuse_contradictions(candidates: Sequence[Candidate]) -> None:
             biases = one.level_bias + other.level_bias + one.step_bias + other.step_bias
             gap = np.abs(one.value - other.value) - biases
             contradict = gap > sure * np.hypot(one.noise, other.noise)
-        # A refused candidate contradicts nobody.
+        # A candidate that is refused already does not count.
         contradict &= np.isfinite(one.score) & np.isfinite(other.score)
         for this, that in ((one, other), (other, one)):
             this.score[contradict & (this.distance > that.distance)] = np.inf

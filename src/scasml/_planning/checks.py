@@ -17,9 +17,9 @@ from .task import Task
 
 
 def refuse(task: Task, is_discretised: bool) -> None:
-    """Raise an error where the coefficients are not finite, or sigma is singular.
+    """Raise `ArgumentError` if the coefficients are not finite, or sigma is singular, at a point.
 
-    `is_discretised` says whether paths are simulated in steps; then probe paths are checked too.
+    If `is_discretised`, paths are simulated in steps, and probe paths are checked too.
     """
     dynamics = task.equation.dynamics
     # Constant coefficients were checked when the problem was built.
@@ -30,7 +30,7 @@ def refuse(task: Task, is_discretised: bool) -> None:
 
 
 def _check_states(task: Task) -> None:
-    """Refuse states at which the coefficients are not finite, or sigma is singular."""
+    """Refuse points at which the coefficients are not finite, or sigma is singular."""
     points, count = task.points, len(task)
     coefficients = task.executor.map(_Coefficients(task.equation), points.t, points.x)
     drift, diffusion = (a.astype(np.float64) for a in coefficients)
@@ -52,7 +52,10 @@ def _check_states(task: Task) -> None:
 
 
 def _is_singular(diffusion: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which of the matrices, diagonals or numbers along the first axis are singular."""
+    """Return which sigma is singular, shape (points,).
+
+    `diffusion` has shape (points, d, d), (points, d) for diagonals, or (points,) for numbers.
+    """
     if diffusion.ndim < 3:
         return (diffusion.reshape(len(diffusion), -1) == 0).any(axis=1)
     # Rows may differ in size, as prices do. Only their directions matter.

@@ -16,10 +16,10 @@ NOT_FINITE = "the surrogate is not finite there"
 
 
 def for_nonfinite_surrogate(task: Task, start: Start) -> list[Assignment]:
-    """Return assignments with the fewest steps.
+    """Return assignments to `Linearised` with the fewest steps.
 
-    Answers are reported relative to the surrogate. So no start helps where it is not finite, and
-    these points only need enough replicates to get the status "not finite".
+    An answer is the surrogate plus a correction, so it is not finite where the surrogate is not.
+    These points need only enough replicates to get the status "not finite".
     """
     fewest = Linearised().pilot_tuning(start.equation, "pathwise").steps or 2
     found = plan(task, start, Linearised(steps=fewest))
@@ -27,11 +27,12 @@ def for_nonfinite_surrogate(task: Task, start: Start) -> list[Assignment]:
 
 
 def by_picard(task: Task, starts: Sequence[Start], why: str) -> list[Assignment]:
-    """Return assignments to Picard iteration.
+    """Return assignments of every point of the task to Picard iteration.
 
     Two levels from the first start are tried. Where they leave too much bias, three levels from
     zero are tried, which compile faster than three from a surrogate. Where F is too steep for any
-    of these, the two levels of the paper are taken, whose bias is unknown.
+    of these, the two levels of the paper are taken, whose bias is unknown. `why` says, for the
+    reason of the assignments, why `Linearised` does not serve the points.
     """
     first, zero = starts[0], starts[-1]
     checks.refuse(task, is_discretised=Picard().step_order(first.equation)[0] > 0)

@@ -1,7 +1,7 @@
 """Pilots: replicates that are run only to measure.
 
 `measure` runs a pilot of an estimator with few samples and returns a `Measurement`. A pilot uses
-random streams of its own at each point. So its results do not depend on the other points.
+random numbers of its own at each point, so its results do not depend on the other points.
 """
 
 import time
@@ -27,21 +27,21 @@ FIRST_PILOT = 2**31
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What a pilot measured at each point."""
+    """What a pilot measured at each point. Arrays without a stated shape are (points,)."""
 
     value: Floats  # estimate of u
     defect: Floats  # estimate of u minus the start
-    slope: Floats  # estimate of grad u, if gradients are requested, else zero
+    slope: Floats  # estimate of grad u, (points, d); without gradients that of the surrogate, or 0
     mean: Floats  # mean of each increment, (points, increments)
-    variance: Floats  # variance of each increment of one pilot replicate
-    size: Floats  # mean absolute sample of each increment
-    step_bias: Floats  # bias from the steps, including its noise
+    variance: Floats  # of each increment of one pilot replicate, (points, increments)
+    size: Floats  # mean absolute sample of each increment, (points, increments)
+    step_bias: Floats  # estimated size of the step bias, plus its standard error
     step_noise: Floats  # standard error of the step bias
     coupling: Floats  # Var(fine - coarse) / (Var(fine) + Var(coarse)); 1 if independent
-    gradient_step_bias: Floats
+    gradient_step_bias: Floats  # as `step_bias`, for each component of the gradient, (points, d)
     size_ratio: Floats  # size of all increments over size of those that measure the step bias
-    seconds: float  # time of one replicate at all points
-    replicates: int
+    seconds: float  # wall-clock time of one replicate at all points
+    replicates: int  # of the pilot, at each point
 
     def at(self, rows: NDArray[np.int64]) -> "Measurement":
         """Return the measurement of a subset of the points."""
@@ -56,12 +56,12 @@ class Measurement:
     def is_uncoupled(self, policy: Policy) -> NDArray[np.bool_]:
         """Return where fine and coarse paths are nearly independent of each other.
 
-        There their difference does not measure the step bias.
+        Their difference then does not measure the step bias.
         """
         return self.coupling >= policy.uncoupled
 
     def is_noise(self, policy: Policy) -> NDArray[np.bool_]:
-        """Return where the step bias is mostly noise, so that more replicates would lower it."""
+        """Return where `step_bias` is mostly statistical error, which more replicates reduce."""
         return (self.step_noise > self.step_bias / 2) & ~self.is_uncoupled(policy)
 
     def step_bias_of_large_pilot(self, policy: Policy) -> Floats:
@@ -72,7 +72,10 @@ class Measurement:
 
 
 def pilot_samples(start: Start, estimator: AbstractTunable, tuning: Tuning) -> Any:
-    """Return the samples of a pilot: the fewest, and no more than the tuning has."""
+    """Return the samples of a pilot: the fewest of the estimator, and at most those of `tuning`.
+
+    The result is None if the estimator uses fixed numbers of its own.
+    """
     fewest = estimator.pilot_tuning(start.equation, tuning.gradient).samples
     if fewest is None or tuning.samples is None:
         return fewest
@@ -86,7 +89,10 @@ def expected_stderr(
     estimator: AbstractTunable,
     tuning: Tuning,
 ) -> Floats:
-    """Predict the standard error at the end of a run with this tuning."""
+    """Predict the standard error at the end of a run with this tuning, shape (points,).
+
+    `measurement` is that of a pilot with the samples of `pilot_samples`.
+    """
     variance = measurement.variance
     samples = pilot_samples(start, estimator, tuning)
     if tuning.samples is not None:
@@ -131,7 +137,11 @@ def measure(
 
 
 class _PilotSums:
-    """The replicates of one pilot. Of gradients only sums are kept."""
+    """The replicates of one pilot, and sums of their gradients.
+
+    `count` is the number of replicates at each point. The first `measuring` increments measure the
+    step bias.
+    """
 
     def __init__(self, task: Task, increments: int, measuring: int, count: int):
         points, dim = task.points.x.shape
@@ -154,7 +164,10 @@ class _PilotSums:
         tuning: Tuning,
         is_discretised: bool,
     ) -> None:
-        """Run all replicates; each main replicate is followed by its variant with coarse steps."""
+        """Run all replicates.
+
+        If `is_discretised`, the variant with coarse steps follows each main replicate.
+        """
         points = len(task.points)
         variants = [Variant.MAIN, Variant.COARSE_STEPS] if is_discretised else [Variant.MAIN]
         point = np.tile(np.arange(points), self.count * len(variants))
@@ -162,7 +175,8 @@ class _PilotSums:
         variant = np.tile(np.repeat(np.array(variants, np.int64), points), self.count)
         numbers = RowNumbers(point, FIRST_PILOT + replicate, variant)
         program = task.program(start, estimator, tuning)
-        fine_slope = np.zeros_like(self.slope)  # of the present replicate, measuring increments
+        # Gradients of the measuring increments in the main rows of the present replicate.
+        fine_slope = np.zeros_like(self.slope)
         compile_seconds, began = 0.0, time.perf_counter()
         for part in run_rows(task.executor, program, task.points, tuning, numbers):
             compile_seconds += part.compile_seconds
@@ -188,7 +202,7 @@ class _PilotSums:
         fine_slope: Floats,
         task: Task,
     ) -> None:
-        """Add rows of one variant; `fine_slope` carries gradients from main to coarse rows."""
+        """Add rows of one variant; `fine_slope` passes gradients from main to coarse rows."""
         if variant == Variant.COARSE_STEPS:
             self.coarse[replicate, point] = found.increments
         else:
@@ -215,7 +229,8 @@ class _PilotSums:
     ) -> Measurement:
         """Return the measurement.
 
-        Doubling the steps removes `doubling_change` = 2^order - 1 times the bias that remains.
+        The biases of coarse and fine paths differ by `doubling_change` = 2^order - 1 times the bias
+        of the fine paths. `size_ratio` is that of an earlier pilot, or None.
         """
         count, tiny = self.count, np.finfo(np.float32).tiny
         start_value: Any = self.surrogate
@@ -226,7 +241,7 @@ class _PilotSums:
                 start_value = value_and_gradient(task.executor, start.model, t, x)[0]
         divisor = max(doubling_change, 1)
         measured = slice(self.measuring)
-        # The other increments are taken to have as much step bias for their size.
+        # The other increments are assumed to have the same ratio of step bias to size.
         of_measuring = np.sum(self.size[..., measured], (0, 2))
         own_ratio = np.sum(self.size, (0, 2)) / np.maximum(of_measuring, tiny)
         ratio = own_ratio if size_ratio is None else size_ratio

@@ -1,12 +1,12 @@
 """Probes: the smoothness of g and of the slopes of F where paths go.
 
-A path derivative of g misses what happens at a jump of g. A second derivative misses what happens
-at a kink of g. With a surrogate, F is part of the residual, and its kinks count like those of g. If
-the code of g contains no primitive that can make a jump or a kink, nothing is run.
+A path derivative of g misses the contribution of a discontinuity of g, and a second derivative that
+of a kink of g. With a surrogate, F is part of the residual, and its kinks count like those of g. If
+the code of g contains no primitive that can make a discontinuity or a kink, no probe runs.
 
 Otherwise a probe takes the segment between two simulated states. It bisects the segment repeatedly
 toward the half in which the function changes more. The change vanishes with the length of the
-segment, unless the function jumps there.
+segment, unless the function is discontinuous there.
 """
 
 from collections.abc import Callable
@@ -27,25 +27,30 @@ from ..execution.steepness import PROBE_STEPS
 from ..paths import AbstractPathLaw, Stepped
 from .task import Start, Task
 
+# What `classify` returns: g is smooth, has kinks, or has discontinuities.
 SMOOTH, KINKS, JUMPS = 0, 1, 2
 
+# Segments of one probe, and bisections of each.
 SEGMENTS = 128
 BISECTIONS = 30
-# Change after bisection over largest value, above which a function jumps. A Lipschitz function
-# retains 2^-30 of its change.
+# Change after bisection over largest value, above which a function counts as discontinuous. A
+# Lipschitz function retains about 2^-30 of its change.
 JUMP_THRESHOLD = 1e-6
 
 
 def gradient_methods(
     task: Task, start: Start, estimator: AbstractTunable
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the gradient methods in use, each with the indices of its points."""
+    """Return the gradient methods that the points use, each with the indices of its points."""
     names = _gradient_method(task, start, estimator)
     return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names)}
 
 
 def _gradient_method(task: Task, start: Start, estimator: AbstractTunable) -> NDArray[Any]:
-    """Return, for each point, the first of "pathwise", "mixed" and "centred" that is valid."""
+    """Return, for each point, the first of "pathwise", "mixed" and "centred" that is valid.
+
+    If the estimator names a method, it is returned for all points.
+    """
     equation = task.equation
     if estimator.gradient != "auto":
         return np.full(len(task), estimator.gradient, object)
@@ -63,9 +68,9 @@ def _gradient_method(task: Task, start: Start, estimator: AbstractTunable) -> ND
 
 
 def slopes_jump(task: Task, start: Start) -> NDArray[np.bool_]:
-    """Return where the slopes of F in u and z jump between states of paths.
+    """Return where F_u or F_z has a discontinuity between states of paths.
 
-    There the slopes cannot be differentiated along a path.
+    At these points they cannot be differentiated along a path.
     """
     if not nonlinearity_may_be_rough(task.equation):
         return np.zeros(len(task), bool)
@@ -73,7 +78,7 @@ def slopes_jump(task: Task, start: Start) -> NDArray[np.bool_]:
 
 
 def _probe(make: Callable[..., Any], equation: AbstractEquation, task: Task) -> Any:
-    """Run a probe in float64 at every point."""
+    """Run the probe `make(equation, paths)` in float64 at every point of the task."""
     double, points = np.dtype(np.float64), task.points
     with use_dtype(double):
         equation, t, x = cast((equation, points.t, points.x), double)
@@ -84,7 +89,10 @@ def _probe(make: Callable[..., Any], equation: AbstractEquation, task: Task) -> 
 
 
 class TerminalProbe(eqx.Module):
-    """The changes of g, and of its slope, that bisection between ends of paths does not remove."""
+    """The changes of g, and of its slope, that bisection between ends of paths does not remove.
+
+    They are relative to the largest absolute values of g and of its slope.
+    """
 
     equation: AbstractEquation
     paths: AbstractPathLaw
@@ -100,9 +108,10 @@ class TerminalProbe(eqx.Module):
 
 
 class SlopeProbe(eqx.Module):
-    """The changes of F_u and F_z at the start that bisection does not remove.
+    """The relative change of a combination of F_u and F_z that bisection does not remove.
 
-    The segments lie between states of paths at random times.
+    The segments lie between states of paths at random times. F_u and F_z are evaluated where the
+    solution of `equation` is zero.
     """
 
     equation: AbstractEquation
@@ -123,7 +132,7 @@ class SlopeProbe(eqx.Module):
             zero = Solution.zero(t, x)
             f = lambda new: equation.difference(t, state[:-1], new, zero)
             of_u, of_z = jax.grad(f)(zero)
-            # An arbitrary combination of the slopes, with no symmetry that could hide a jump.
+            # A combination of the slopes without a symmetry that could hide a discontinuity.
             return of_u + of_z @ jnp.cos(jnp.arange(len(x), dtype=x.dtype))
 
         key = jax.random.wrap_key_data(key, impl="threefry2x32")
@@ -134,8 +143,8 @@ class SlopeProbe(eqx.Module):
 def _remaining_change(f: Callable[[Array, Array, Array], Array], ends: Array) -> Array:
     """Return (largest change of f after bisection) / (largest absolute value of f before).
 
-    `f(a, b, c)` is the function at the fraction c of the segment from a to b. `ends` holds the
-    first ends of all segments, then their second ends.
+    `f(a, b, c)` is the function at the fraction c of the segment from a to b. `ends`, shape
+    (2 SEGMENTS, dimension), holds the first ends of all segments, then their second ends.
     """
 
     def bisect(a: Array, b: Array) -> tuple[Array, Array]:
@@ -161,6 +170,9 @@ def _remaining_change(f: Callable[[Array, Array, Array], Array], ends: Array) ->
 
 
 def classify(value: NDArray[Any], slope: NDArray[Any]) -> NDArray[np.int64]:
-    """Return SMOOTH, KINKS or JUMPS from what a `TerminalProbe` in float64 finds remaining."""
+    """Return SMOOTH, KINKS or JUMPS for each point.
+
+    `value` and `slope`, each (points,), are the results of a `TerminalProbe` in float64.
+    """
     rough = np.where(slope > JUMP_THRESHOLD, KINKS, SMOOTH)
     return np.where(value > JUMP_THRESHOLD, JUMPS, rough)

@@ -25,10 +25,14 @@ def by_least_work(
     tried: list[Candidate],
     rows: NDArray[np.int64],
 ) -> list[Assignment]:
-    """Return the assignments with the least work: remaining starts, then tangents, then Picard."""
+    """Return assignments of the points `rows` to the candidates with the least work.
+
+    Starts that were not tried yet come first, then tangents, then Picard iteration. `tried` holds
+    the candidates so far. New ones are appended to it.
+    """
     policy = task.policy
     for other in sorted(starts, key=lambda start: pilot_work(task, start, estimator)):
-        # Another pilot runs where it is a small part of the remaining work.
+        # Another pilot runs only where it is a small part of the remaining work.
         least = np.min([each.score for each in tried], 0)
         limit = policy.worth * pilot_work(task, other, estimator)
         known = [each.rows for each in tried if each.start is other]
@@ -39,7 +43,7 @@ def by_least_work(
     refuse_contradictions(tried)
     older, further = 0, rows
     for _ in range(policy.tangents):
-        # From the second tangent on, only where the last one was the best candidate.
+        # A second or third tangent is tried only where the one before is the best candidate.
         best = np.argmin([each.score for each in tried], 0)
         further = further[best[further] >= older]
         older = len(tried)
@@ -61,9 +65,9 @@ def by_least_work(
 def _second_looks(
     task: Task, tried: Sequence[Candidate], estimator: Linearised, rows: NDArray[np.int64]
 ) -> list[Candidate]:
-    """Return larger pilots of the candidates that may be the best.
+    """Return new candidates with larger pilots, for the candidates that may be the best.
 
-    The scores of the first pilots become infinite at the points that are measured again.
+    The scores of the old candidates become infinite at the points that are measured again.
     """
     policy, looks = task.policy, []
     least = np.min([each.score for each in tried], 0)
@@ -84,9 +88,10 @@ def _second_looks(
 def _tangents(
     task: Task, tried: Sequence[Candidate], estimator: Linearised, rows: NDArray[np.int64]
 ) -> list[Candidate]:
-    """Return candidates that start from the tangent of the best estimate, where its bias shows.
+    """Return candidates that start from the tangent to the best estimate.
 
-    About the estimate the remainder is smaller.
+    They are tried where the level bias of the best candidate is not negligible. Near an estimate of
+    the solution the remainder of F is smaller.
     """
     found, equation, policy = [], task.equation, task.policy
     for row in rows:
@@ -113,7 +118,7 @@ def _tangents(
 
 
 def _best(task: Task, tried: Sequence[Candidate], rows: NDArray[np.int64]) -> list[Assignment]:
-    """Return the assignments of the best scores.
+    """Return assignments of the points `rows` to the candidates with the best scores.
 
     Settling the steps can raise the work of the best candidate above the predicted work of the next
     one. Then the next one is settled too, and the better of the two is taken.
@@ -147,9 +152,10 @@ def _larger_pilots(
     tried: Sequence[Candidate],
     rows: NDArray[np.int64],
 ) -> Sequence[Candidate]:
-    """Return all candidates with larger pilots, and three Picard levels from zero.
+    """Return new candidates with larger pilots, and three Picard levels from zero.
 
-    This is for points where every candidate has a bias above the standard error aimed for.
+    `rows` are points where every candidate has a bias above the standard error aimed for. After the
+    deadline, or without a tolerance, the old candidates `tried` are returned.
     """
     if time.monotonic() > task.deadline or not task.rule.has_tolerance:
         return tried
@@ -162,7 +168,7 @@ def _larger_pilots(
 
 
 def _reason(tried: Sequence[Candidate], k: int) -> str:
-    """Return why candidate k was taken."""
+    """Return, in words, why candidate k was taken."""
     name = f"started from {tried[k].name}"
     if len(tried) == 1:
         return name

@@ -33,9 +33,10 @@ def offered_starts(
     surrogate: AbstractSurrogate | None,
     hutchinson: Hutchinson | None,
 ) -> list[Start]:
-    """Return the starts of the automatic choice: the surrogate, smoothed g, zero.
+    """Return the starts of the automatic choice, in the order: the surrogate, smoothed g, zero.
 
-    Smoothed g is offered if g is smooth and F depends on u or z.
+    The surrogate is left out if it is None. Smoothed g is offered if the equation is a `Problem`,
+    g is smooth, and F depends on u or z.
     """
     found = [] if surrogate is None else [given_start(equation, surrogate, hutchinson)]
     is_problem = isinstance(equation, Problem)
@@ -48,8 +49,8 @@ def offered_starts(
 class Tangent(eqx.Module):
     """The tangent plane of an estimate at one point: a model of the solution near that point.
 
-    `value` and `slope` are the estimated solution and its gradient at (t0, x0). The plane changes
-    in time at the rate of the equation there, without second derivatives.
+    `value`, a scalar, and `slope` (d,) are the estimated solution and its gradient at (t0, x0). The
+    derivative in time is that of the equation at (t0, x0), if second derivatives in x are left out.
     """
 
     equation: AbstractEquation
@@ -63,7 +64,7 @@ class Tangent(eqx.Module):
             jnp.asarray(a, x.dtype) for a in (self.t0, self.x0, self.value, self.slope)
         )
         z = diffuse_transposed(self.equation.diffusion(t0, x0), slope)
-        # The equation is that of the problem, whose F draws nothing from the key.
+        # The equation is that of the problem, whose F draws no random numbers from the key.
         f = self.equation.nonlinearity(t0, x0, value, z, jax.random.key(0))
         rate = -self.equation.drift(t0, x0) @ slope - f
         return value + rate * (t - t0) + slope @ (x - x0)
@@ -72,8 +73,8 @@ class Tangent(eqx.Module):
 def tangent_start(tangent: Tangent, bias_factor: float) -> Start:
     """Return a tangent as a start.
 
-    The tangent has no curvature, so its defect grows away from the point. The increments of a pilot
-    underestimate the effect on paths. For that reason `bias_factor` multiplies the level bias.
+    The tangent has no curvature, so its defect grows away from the point. A level bias that is
+    estimated from increments underestimates this, so it is multiplied by `bias_factor`.
     """
     model = wrap(tangent, tangent.equation)
     return Start("tangent", Defect(tangent.equation, model), model, bias_factor)

@@ -33,7 +33,7 @@ class Start:
 class Task:
     """The points of a call and everything that a plan depends on."""
 
-    equation: AbstractEquation
+    equation: AbstractEquation  # of the problem, not of a defect
     surrogate: AbstractSurrogate | None
     points: Points
     gradient: bool
@@ -80,11 +80,11 @@ class Assignment:
     start: Start
     estimator: AbstractEstimator
     tuning: Tuning
-    step_bias: Floats  # (points,)
-    gradient_step_bias: Floats  # (points, d)
-    reason: str = "asked for"
+    step_bias: Floats  # of the value, as pilots measured it, (points,)
+    gradient_step_bias: Floats  # of the gradient, (points, d)
+    reason: str = "asked for"  # why start and estimator were chosen, in words
     work: Floats | float = np.inf  # predicted work of each point; infinite if unknown
-    omitted: Floats | float = 0.0  # bound on the increments that the tuning omits
+    omitted: Floats | float = 0.0  # bound on what the increments add that the tuning omits
 
     def at(self, rows: NDArray[Any]) -> "Assignment":
         """Return the assignment of a subset of its points."""
@@ -92,7 +92,10 @@ class Assignment:
         return replace(self, points=self.points.at(rows), tuning=self.tuning.at(rows), **arrays)
 
     def by_samples(self) -> Iterator[tuple[NDArray[np.int64], Tuning]]:
-        """Yield points with equal samples: their indices in the user's arrays, and their tuning."""
+        """Yield groups of points with equal samples.
+
+        A group is the indices of its points in the arrays of the user, and their tuning.
+        """
         samples = self.tuning.samples
         if samples is None or samples.ndim == 1:
             yield self.points.index, self.tuning

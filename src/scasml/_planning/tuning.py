@@ -25,7 +25,11 @@ from .task import Assignment, Start, Task
 
 
 def plan(task: Task, start: Start, estimator: AbstractEstimator) -> list[Assignment]:
-    """Settle the estimator at every point of the task."""
+    """Settle what the estimator leaves open, and return assignments of every point of the task.
+
+    An estimator that is no `AbstractTunable` gets its default tuning. Raises `ArgumentError` if the
+    coefficients cannot be used at a point.
+    """
     if not isinstance(estimator, AbstractTunable):
         tuning = estimator.default_tuning(start.equation, task.gradient)
         checks.refuse(task, is_discretised=tuning.steps > 0)
@@ -47,7 +51,7 @@ def plan(task: Task, start: Start, estimator: AbstractEstimator) -> list[Assignm
 def _assignment(
     task: Task, start: Start, estimator: AbstractEstimator, tuning: Tuning
 ) -> Assignment:
-    """Return the assignment of all points, without step bias."""
+    """Return one assignment of all points, with zero step bias."""
     shape = task.points.x.shape
     return Assignment(task.points, start, estimator, tuning, np.zeros(len(task)), np.zeros(shape))
 
@@ -63,10 +67,10 @@ def settle_steps(
 ) -> list[Assignment]:
     """Settle the steps of a path at every point, and return the assignments.
 
-    Fine and coarse paths on the same noise measure the step bias. Where they are uncoupled, the
-    steps are too long to measure anything, and more steps follow. Where their difference is mostly
-    noise, a larger pilot follows. A step bias above half the expected standard error takes more
-    steps.
+    The difference between fine and coarse paths with the same random numbers measures the step
+    bias. Where the bias is above half the expected standard error, a pilot with more steps follows.
+    If such a bias is mostly statistical error, a pilot with more replicates follows instead. Where
+    fine and coarse paths are uncoupled, the bias cannot be measured, and more steps follow.
 
     **Arguments:**
 
@@ -79,7 +83,7 @@ def settle_steps(
     if order == 0:
         return [_assignment(task, start, estimator, tuning)]
     policy, is_open = task.policy, is_open and estimator.steps == "auto"
-    # Points by the steps and the replicates of their next pilot.
+    # The indices of points, by the steps and the replicates of their next pilot.
     waiting = {(tuning.steps, replicates): task.everywhere}
     assignments, size_ratio, found = [], None, first
     while waiting:
@@ -118,7 +122,11 @@ def settle_steps(
 
 
 def step_factor(bias: Floats, stderr: Floats, order: int, policy: Policy) -> NDArray[np.int64]:
-    """Return the factor of the steps that brings a step bias below half the standard error."""
+    """Return by what the steps must be multiplied to bring their bias below half of `stderr`.
+
+    The result (points,) is 1 or a power of `policy.step_growth`. `bias` and `stderr` are (points,),
+    and the bias falls as (steps)^-order.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = bias / (0.5 * stderr)
         jumps = np.ceil(np.log(excess) / np.log(policy.step_growth) / order)
@@ -130,13 +138,14 @@ def step_factor(bias: Floats, stderr: Floats, order: int, policy: Policy) -> NDA
 class Trial:
     """A pilot of an estimator with one gradient method, and the allocation that follows from it.
 
-    Attributes are arrays over the points of the task.
+    Attributes are arrays over the points of the task. `replicates` and `steps` are those of the
+    pilot; None means those of the policy and of the estimator. Steps that are given are kept.
     """
 
     measurement: Measurement
     allocation: Allocation
-    level_bias: Floats
-    too_steep: NDArray[np.bool_]  # where `level_bias` cannot be trusted
+    level_bias: Floats  # estimated bias from omitted levels, (points,)
+    too_steep: NDArray[np.bool_]  # where `level_bias` cannot be trusted, (points,)
 
     def __init__(
         self,
@@ -155,8 +164,8 @@ class Trial:
         self.tuning = tuning if steps is None else tuning.with_steps(steps)
         self.measurement = found = measure(task, start, estimator, self.tuning, self.replicates)
         self.too_steep = self._too_steep()
-        # A small pilot knows its variances to a factor of three. Too small a guess costs more than
-        # too large a one. So the posterior mean under Jeffreys' prior is used.
+        # The variances of a small pilot may be wrong by a factor of three. Too small an estimate
+        # costs more work than too large a one. So the posterior mean under Jeffreys' prior is used.
         inflation = (found.replicates - 1) / (found.replicates - 3)
         variance = inflation * found.variance * self.tuning.samples
         self.work = _work(estimator, equation, self.tuning.with_samples(None), task.gradient)
@@ -179,7 +188,7 @@ class Trial:
         """Return where F is too steep for the level bias to be trusted."""
         task, found, points = self.task, self.measurement, self.task.points
         equation = self.start.equation
-        # At the start the solution of the equation of its defect is zero.
+        # The steepness is needed at the start, where the defect is zero.
         u, slope = np.zeros(len(task)), np.zeros(points.x.shape)
         if self.start.model is None:
             u = found.value
@@ -191,7 +200,10 @@ class Trial:
         return self.estimator.exceeds_max_steepness(*steep)
 
     def _measure_levels(self) -> Floats | None:
-        """Set the level bias, and return a bound on each increment if the last may be omitted."""
+        """Set `level_bias`, and return a bound on what each increment adds.
+
+        The bound is (points, increments). It is None if no increment may be omitted.
+        """
         found, equation = self.measurement, self.start.equation
         with np.errstate(invalid="ignore"):
             noise = np.sqrt(found.variance / found.replicates)
@@ -200,7 +212,7 @@ class Trial:
             mean = np.abs(found.mean) + noise * last
             level_bias = self.estimator.level_bias(equation, mean, found.size)
             self.level_bias = self.start.bias_factor * level_bias
-            # No bound exists for the gradient of an increment, nor for an increment behind a kink.
+            # Gradients of increments have no bound, and neither do increments if F has kinks.
             if self.task.gradient or may_have_kinks(equation):
                 return None
             bound = np.abs(found.mean) + self.task.policy.sure * noise + self.level_bias[:, None]
@@ -238,5 +250,5 @@ class Trial:
 def _work(
     estimator: AbstractEstimator, equation: AbstractEquation, tuning: Tuning, gradient: bool
 ) -> Floats:
-    """Return the work of one sample of each increment, counted once per structure."""
+    """Return the work of one sample of each increment; equal structures are counted once."""
     return estimator.work(equation, tuning, gradient)

@@ -9,9 +9,9 @@ number for its time, and the normal numbers of its path. There are three kinds:
     rqmc        the samples are a scrambled Sobol net. Its first axis is the time. The other axes
                 are principal components of the path, the first of which moves along a heading.
 
-A mean is unbiased under each design: the path of every sample has the right distribution, and so
-has its time, or the times of all strata together. Samples of one design depend on each other,
-except under mc. Samples of two designs are independent.
+A mean is unbiased under each design. The path of every sample has the right distribution. So has
+the time of every sample under mc and rqmc, and under antithetic the times of all strata together.
+Samples of one design depend on each other, except under mc. Samples of two designs are independent.
 """
 
 import math
@@ -66,10 +66,11 @@ def design(
     Arguments:
         sampling: "mc", "antithetic" or "rqmc".
         streams: a function from the index of a sample to the keys of its path and of its time.
-        samples: the number of samples. It may be traced, with the same draws.
+        samples: the number of samples. A traced number gives the same draws as an int.
         shape: (steps, d), the shape of the normal numbers of one sample.
         like: an array with the dtype of the draws.
-        heading: a vector (d,) along which the first component of an rqmc path moves, or None.
+        heading: a vector (d,) along which the first principal component of an rqmc path moves, or
+            None for the first coordinate axis. The other designs do not use it.
     """
     if sampling == "mc":
         return lambda k: _independent(streams, shape, like.dtype, k)
@@ -86,9 +87,9 @@ def in_halves(
     like: Array,
     heading: Array | None,
 ) -> Callable[[Array], Draw]:
-    """As `design`, but the even and the odd samples form two independent designs.
+    """As `design`, but the samples with even and with odd index form two independent designs.
 
-    The samples of `mc` are independent anyway, so for `mc` this is `design` itself.
+    The samples of mc are independent already, so for mc this is `design` itself.
     """
     if sampling == "mc":
         return design(sampling, streams, samples, shape, like, heading)
@@ -151,13 +152,14 @@ def _net(
 def check_samples(argument: str, sampling: str, samples: int, levels: int = 1) -> None:
     """Raise `ArgumentError` if the number of samples does not suit the design.
 
-    Each of the two designs of `in_halves` must be complete, and a net must have enough points.
+    Each of the two designs of `in_halves` must be complete: an even number of samples, or a power
+    of two for a net. A net must not have more than 2^NET_BITS points.
 
     Arguments:
         argument: the name of the argument, for the message.
         sampling: "mc", "antithetic" or "rqmc".
         samples: the number of samples.
-        levels: the largest design has samples**levels samples.
+        levels: an exponent: the largest design has samples**levels samples.
     """
     if sampling == "antithetic" and samples % 4:
         raise ArgumentError(

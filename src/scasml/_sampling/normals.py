@@ -3,8 +3,8 @@
 `normal` takes a key and returns independent numbers, `normal_of` takes 32-bit words and returns
 the normal number of each. In float64 both call JAX. In float32 `normal` uses both words of each
 Threefry block, where JAX uses one so that arrays can be sharded. The inverse error function is that
-of M. Giles, "Approximating the erfinv function" (2010). Its argument in the tail is computed from
-the bits and not from 1 - x, which would cut off the largest numbers.
+of M. Giles, "Approximating the erfinv function" (2010). The tail probability is computed from the
+bits. Computed as 1 - x it would be rounded, and the largest normal numbers would not occur.
 """
 
 import math
@@ -38,7 +38,7 @@ _TAIL += (0.00943887047, 1.00167406, 2.83297682)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Return independent standard normal numbers of the given shape and dtype."""
+    """Return independent standard normal numbers of the given shape and dtype, from a key."""
     if dtype != np.float32:
         return jax.random.normal(key, shape, dtype)
     size = math.prod(shape)
@@ -56,9 +56,9 @@ def normal_of(bits: Array, dtype: np.dtype) -> Array:
 
 
 def _from_tail(negative: Array, tail: Array) -> Array:
-    """Return the normal number with the given sign and the tail probability t = (tail + 1/2)/2^32.
+    """Return float32 normal numbers with the tail probability t = (tail + 1/2)/2^32.
 
-    `tail` has 31 bits, so t is in (0, 1/2).
+    The numbers are negative where `negative` is not 0. `tail` has 31 bits, so t is in (0, 1/2).
     """
     t = (tail.astype(jnp.float32) + 0.5) * np.float32(2.0**-32)
     w = -jnp.log(4 * t * (1 - t))

@@ -1,9 +1,10 @@
 """A scrambled Sobol net, and the rotations that turn its points into paths.
 
-The points of a net are unsigned 32-bit words, one per axis: the binary digits of a number in
-[0, 1), highest digit first. Point j is the exclusive or of a shift and of those rows of direction
-numbers whose bit is set in j. A random linear map of the digits (Matousek) and a random shift
-scramble the net, so that every single point is uniformly distributed.
+A point of a net is one unsigned 32-bit word per axis: the binary digits of a number in [0, 1),
+highest digit first. The direction numbers have one row for each bit of the index j of a point.
+Point j is the exclusive or of a shift and of the rows whose bit is set in j. A random linear map of
+the digits (Matousek) and a random shift scramble the net. Each single point is then uniformly
+distributed.
 """
 
 import functools
@@ -45,11 +46,11 @@ def direction_numbers(axes: int) -> NDArray[np.uint32]:
 
 
 def scramble(directions: NDArray[np.uint32], key: PRNGKeyArray) -> tuple[Array, Array]:
-    """Draw a scrambling; return the mapped direction numbers (bits, axes) and a shift (axes,).
+    """Scramble the direction numbers of a net, of shape (bits, axes).
 
     On each axis the map of the digits is a random lower triangular matrix with a unit diagonal.
-    Row k of the direction numbers has no digit below the k-th. So only the first `bits` columns of
-    the matrix are drawn.
+    Row k of the direction numbers has only zeros after digit k. So only the first `bits` columns of
+    the matrix are drawn. Returns the mapped direction numbers (bits, axes) and a shift (axes,).
     """
     bits, axes = directions.shape
     shift, *columns = _random_words(key, 1 + bits, axes)
@@ -76,7 +77,7 @@ def _random_words(key: PRNGKeyArray, rows: int, axes: int) -> Array:
 
 
 def net_point(directions: Array, shift: Array, j: Array) -> Array:
-    """Return point j of a scrambled net: one 32-bit word per axis.
+    """Return point j of a scrambled net, of shape (axes,): one 32-bit word per axis.
 
     `directions` and `shift` are the results of `scramble`.
     """
@@ -89,7 +90,7 @@ def net_point(directions: Array, shift: Array, j: Array) -> Array:
 def principal_components(steps: int) -> NDArray[np.float64]:
     """Return the orthogonal matrix (steps, steps) from principal components to increments.
 
-    The components are those of a random walk of equal steps, in decreasing order of importance.
+    The components are those of a random walk of equal steps, in decreasing order of variance.
     """
     walk = np.tril(np.ones((steps, steps)))
     _, _, components = np.linalg.svd(walk)
@@ -97,10 +98,10 @@ def principal_components(steps: int) -> NDArray[np.float64]:
 
 
 def reflect(noise: Array, heading: Array) -> Array:
-    """Apply the Householder reflection that maps the first coordinate axis to the heading's line.
+    """Reflect normal numbers so that the first coordinate axis is mapped to the line of `heading`.
 
-    `noise` has the shape (steps, d) and `heading` the shape (d,). A heading of zero is allowed: it
-    leaves the first axis where it is.
+    The map is a Householder reflection. `noise` has shape (steps, d) and `heading` has shape (d,).
+    If the heading is zero, the first axis is mapped to itself.
     """
     heading = jax.lax.stop_gradient(heading)
     size = jnp.sqrt(heading @ heading)

@@ -1,8 +1,9 @@
 """Time laws: how an integral over [s, T] is sampled.
 
-A time law takes a uniform number and returns a duration R - s and a weight w, such that
-int_s^T f(r) dr = E[sum over nodes of w f(R)]. It draws the duration and not the time R, because
-the difference of two times can round to 0 in float32. A gradient weight would then be infinite.
+A time law takes a uniform number and returns a duration R - s and a time weight w, such that
+int_s^T f(r) dr = E[sum over nodes of w f(R)]. For quadrature the equality is approximate. A law
+draws the duration and not the time R, because the difference of two times can round to 0 in
+float32. A gradient weight would then be infinite.
 """
 
 import abc
@@ -20,12 +21,12 @@ class AbstractTimeLaw(eqx.Module):
 
     @abc.abstractmethod
     def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
-        """Return the duration R - s and the weight w of one node of one sample.
+        """Return the duration R - s and the time weight w of one node of one sample, two scalars.
 
         Arguments:
             uniform: a uniform number in (0, 1].
-            node: the index of the node.
-            s: the beginning of the interval.
+            node: the index of the node, from 0 to nodes - 1.
+            s: the beginning of the interval, a scalar.
             horizon: T, the end of the interval.
         """
 
@@ -33,9 +34,9 @@ class AbstractTimeLaw(eqx.Module):
 class FullHistory(AbstractTimeLaw):
     """One random time: R = s + (T - s) r, with r of density (1 - a) r^-a on (0, 1).
 
-    The weight is w = (T - s) / density, so the integral is unbiased. `exponent` is a. Gradient
-    weights grow as (R - s)^-1/2, so with them the variance is finite only for a > 0. With path
-    derivatives a = 0 is right.
+    `exponent` is a, in [0, 1). The time weight is w = (T - s) / density, so the integral is
+    unbiased. Gradient weights grow as (R - s)^-1/2, so with them the variance is finite only for
+    a > 0. With path derivatives, a = 0 (uniform times) is appropriate.
     """
 
     exponent: float = eqx.field(static=True)
@@ -48,9 +49,10 @@ class FullHistory(AbstractTimeLaw):
 
 
 class GaussLegendre(AbstractTimeLaw):
-    """The nodes and weights of Gauss-Legendre quadrature on [s, T].
+    """The nodes and time weights of Gauss-Legendre quadrature on [s, T].
 
-    The times are not random. For a smooth integrand the error falls exponentially in `nodes`.
+    The times are not random, and `uniform` is not used. For a smooth integrand the error falls
+    exponentially in `nodes`.
     """
 
     nodes: int = eqx.field(static=True)

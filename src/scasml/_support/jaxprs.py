@@ -1,9 +1,10 @@
 """A walker over jaxprs, and the questions that the library answers with it.
 
-A jaxpr is the record of a traced function: a list of equations, each of which applies one primitive
-to variables. The equations of some primitives, such as `jit` and `scan`, hold inner jaxprs. The
+A jaxpr is the record of a traced function: a list of jaxpr equations, each of which applies one
+primitive to variables. Those of some primitives, such as `jit` and `scan`, hold inner jaxprs. The
 functions take an open jaxpr (`jax.make_jaxpr(f)(...).jaxpr`) and return booleans. The answers are
-conservative: True means that something can happen, False that it cannot.
+conservative: True means that something can happen, False that it cannot. In this module,
+"equation" always means a jaxpr equation.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +18,7 @@ _CONTROL_FLOW = frozenset({"scan", "while", "cond"})
 
 
 def inner_jaxprs(equation: Any) -> list[Jaxpr]:
-    """Return the jaxprs that an equation of a jaxpr holds in its parameters."""
+    """Return the jaxprs that an equation holds in its parameters, without those inside them."""
     is_jaxpr = lambda p: isinstance(p, Jaxpr | ClosedJaxpr)
     parameters = jax.tree.leaves(equation.params, is_leaf=is_jaxpr)
     return [p.jaxpr if isinstance(p, ClosedJaxpr) else p for p in parameters if is_jaxpr(p)]
@@ -32,10 +33,11 @@ def follow(
 ) -> list[bool]:
     """Follow marked inputs through a jaxpr and return which outputs can depend on them.
 
-    `marked` has one flag per input, the result one flag per output. `visit(equation, operands)` is
-    called for each equation, with one flag per operand: whether it depends on a marked input.
-    Inner jaxprs are followed too, unless `enter` is False. Each output of an equation is taken to
-    depend on all its operands, except where an inner jaxpr that is called once shows otherwise.
+    `marked` has one flag per input, and the result has one flag per output. For each equation,
+    `visit(equation, operands)` is called; `operands` has one flag per operand, which is true if the
+    operand depends on a marked input. Inner jaxprs are followed too, unless `enter` is False. Each
+    output of an equation is assumed to depend on all its operands, except where an inner jaxpr that
+    is called once shows that it does not.
     """
     marks = dict(zip(jaxpr.invars, marked, strict=True))
     is_marked = lambda v: not isinstance(v, Literal) and marks.get(v, False)
@@ -58,9 +60,9 @@ def follow(
 def any_equation(
     jaxpr: Jaxpr, predicate: Callable[[Any, list[bool]], bool], marked: Sequence[bool]
 ) -> bool:
-    """Whether `predicate(equation, operands)` holds for any equation, inner jaxprs included.
+    """Whether `predicate(equation, operands)` is true for any equation, inner jaxprs included.
 
-    `marked` and `operands` are as in `follow`.
+    `marked` and `operands` are flags as in `follow`.
     """
     results: list[bool] = []
     follow(jaxpr, marked, lambda equation, operands: results.append(predicate(equation, operands)))

@@ -1,8 +1,8 @@
 """The work of a function, counted from its jaxpr.
 
-A function and the shapes of its arguments come in, a number of operations comes out. The unit is
-one addition or multiplication of two numbers. The count is the same on every machine and in every
-run. Loops count once per iteration.
+A function and its arguments come in, of which only the shapes matter. A number of operations comes
+out. The unit is one addition or multiplication of two numbers. The count is the same on every
+machine and in every run. The body of a loop counts once per iteration.
 """
 
 import math
@@ -21,7 +21,7 @@ REVERSE_FACTOR = 3.0
 # Iterations that a `while` loop is taken to have, because its jaxpr does not say how many.
 WHILE_ITERATIONS = 10
 
-# Operations per number, on a vector unit. Primitives that no table lists count 1.
+# Operations per number of the output, on a vector unit. Primitives that no table lists count 1.
 _OPERATIONS = {
     "exp": 8, "exp2": 8, "log": 8, "log1p": 10, "expm1": 10, "tanh": 10, "logistic": 10,
     "sin": 12, "cos": 12, "tan": 16, "pow": 16, "erf": 12, "erf_inv": 16, "erfc": 14, "atan2": 16,
@@ -45,7 +45,7 @@ def count_operations(f: Callable[..., Any], *arguments: Any) -> float:
 
 @cached_by_structure
 def equation_work(equation: Any) -> tuple[float, float]:
-    """Return the work of g and the work of the source F(t, x, 0, 0) of an equation."""
+    """Return the work of g and the work of the source F(t, x, 0, 0) of an `AbstractEquation`."""
     t, x = abstract_point(equation.dim)
     return count_operations(equation.terminal, x), count_operations(
         equation.source, t, x, jax.random.key(0)
@@ -57,7 +57,7 @@ def _count(jaxpr: Any) -> float:
 
 
 def _count_equation(equation: Any) -> float:
-    """Return the work of one equation of a jaxpr, inner jaxprs included."""
+    """Return the work of one jaxpr equation, inner jaxprs included."""
     name, params = equation.primitive.name, equation.params
     inner = inner_jaxprs(equation)
     if name == "scan":
@@ -70,8 +70,8 @@ def _count_equation(equation: Any) -> float:
         return WHILE_ITERATIONS * sum(map(_count, inner))
     size = sum(math.prod(v.aval.shape) for v in equation.outvars)
     if name == "dot_general":
-        # Half an operation per term of the sum, a quarter of the two operations that it has: its
-        # multiplication and addition are fused, and two of these run in the time of one operation.
+        # A term of the sum counts 1/2. Its multiplication and addition are one fused instruction,
+        # and two of these run in the time of one operation.
         (contracted, _), _ = params["dimension_numbers"]
         return size * math.prod(equation.invars[0].aval.shape[axis] for axis in contracted) / 2
     if name in _FREE:

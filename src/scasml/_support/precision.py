@@ -44,7 +44,7 @@ def use_dtype(dtype: np.dtype[Any]) -> AbstractContextManager[Any]:
 
 
 def cast(tree: T, dtype: np.dtype[Any]) -> T:
-    """Return the tree with every floating-point array converted to `dtype`."""
+    """Return the tree with every floating-point array converted to a NumPy array of `dtype`."""
 
     def cast_leaf(leaf: Any) -> Any:
         is_float = isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(

@@ -1,7 +1,7 @@
 """Tools for traced functions: abstract inputs, cache keys, comparison, prevention of fusion.
 
-The checks of the user's functions are cached by structure, as `jax.jit` caches its programs, so
-that a model of the same structure is not traced again.
+`cached_by_structure` caches the checks of the user's functions, as `jax.jit` caches its programs. A
+model of the same structure is then not traced again.
 """
 
 import functools
@@ -27,11 +27,10 @@ def abstract_point(dim: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct
 
 
 def structure_key(tree: Any) -> Hashable:
-    """Return what `jax.jit` would key a program on.
+    """Return a cache key for a tree, like the key under which `jax.jit` stores a program.
 
     The key consists of the tree structure, the default float dtype, the leaves that are not arrays,
-    and the shapes and dtypes of the arrays. Hashing the key raises a TypeError if a leaf is
-    unhashable.
+    and the shapes and dtypes of the arrays. If a leaf is unhashable, so is the key.
     """
     leaves, structure = jax.tree.flatten(tree)
     return (
@@ -44,7 +43,8 @@ def structure_key(tree: Any) -> Hashable:
 def cached_by_structure(function: Callable[..., T]) -> Callable[..., T]:
     """Cache the results of a function by the `structure_key` of its positional arguments.
 
-    The function is called without the cache if an argument is unhashable.
+    The result must not depend on the entries of arrays. If an argument is unhashable, the function
+    is called without the cache.
     """
     results: OrderedDict[Hashable, T] = OrderedDict()
 
@@ -66,11 +66,11 @@ def cached_by_structure(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def prevent_fusion(function: Callable[..., T], true: Any) -> Callable[..., T]:
-    """Run `function` in a `lax.cond` that XLA cannot fold.
+    """Return `function` wrapped in a `lax.cond` that XLA cannot fold.
 
     XLA fuses cheap operations into every operation that uses their result, and it counts random
-    numbers as cheap. Without the conditional, it draws the numbers once per use. (XLA removes the
-    barriers of `jax.lax.optimization_barrier` before it fuses, so they do not help.)
+    numbers as cheap. Without the conditional, it draws the numbers once per use. An
+    `optimization_barrier` does not help, because XLA removes it before it fuses.
 
     `true` is a boolean whose value is True but which the compiler does not know. It must not be
     batched: `vmap` turns a conditional with a batched predicate into a select.

@@ -1,7 +1,8 @@
 """The iterates U_n of multilevel Picard iteration, as the formula in `picard` defines them.
 
 `Iterates.terms` returns the terminal term and the levels of U_n at one point, each as a `Term`.
-`Iterates.at` returns U_n itself, which enters F at the next level.
+The outermost call returns the increments of one replicate. `Iterates.at` returns U_n itself, as it
+enters F inside a level. The two methods call each other down to U_0 = 0.
 """
 
 import functools
@@ -32,7 +33,8 @@ MAIN, HALF_A, NOISE = int(Variant.MAIN), int(Variant.HALF_A), int(Variant.NOISE)
 class _Part(NamedTuple):
     """One of `parts` equal parts of an iterate.
 
-    Part k has the samples k, k + parts, k + 2 parts, ... of the terms that are included.
+    Part k is the sum of the included terms, with the samples k, k + parts, k + 2 parts, ... of each
+    term. The parts are independent estimates.
     """
 
     number: Array  # which part, 0 to parts - 1
@@ -47,9 +49,9 @@ class Iterates(eqx.Module):
     estimator: "Picard"
     equation: AbstractEquation
     paths: AbstractPathLaw
-    gradient: str = eqx.field(static=True)
-    samples: Any  # samples of the terms of the outermost iterate; None for M^n and M^(n-l)
-    inside: int | Array  # the variant of the iterate inside F of the last level
+    gradient: str = eqx.field(static=True)  # gradient method, without "auto"
+    samples: Any  # samples of the outermost terms, (levels + 1,); None for M^n and M^(n-l)
+    inside: int | Array  # variant of U_{n-1} inside F of the last level of the outermost U_n
 
     def at(
         self,
@@ -61,13 +63,16 @@ class Iterates(eqx.Module):
         variant: int | Array = MAIN,
         part: _Part | None = None,
     ) -> Solution:
-        """Return U_n(s, x), a variant of it, or a part of it. z is zero unless requested."""
+        """Return U_n(s, x), a variant of it, or a part of it; see `terms` for the arguments.
+
+        z is zero unless it is requested.
+        """
         if n == 0:
             return Solution.zero(s, x)
         return self.solution(s, x, sum_of(self.terms(n, key, s, x, z, variant, part)))
 
     def solution(self, s: Array, x: Array, total: Term) -> Solution:
-        """Return (u, z) from the sum of the terms, clipped at the threshold if there is one."""
+        """Return (u, z) at (s, x) from the sum of the terms, clipped if there is a threshold."""
         z = total.z + diffuse_transposed(self.equation.diffusion(s, x), total.slope)
         if (c := self.estimator.threshold) is None:
             return Solution(total.u, z)
@@ -106,7 +111,20 @@ class Iterates(eqx.Module):
         part: _Part | None = None,
         outermost: bool = False,
     ) -> list[Term]:
-        """Return the terminal term of U_n and its levels l = 0, ..., n - 1."""
+        """Return the terminal term of U_n(s, x) and its levels l = 0, ..., n - 1: n + 1 `Term`s.
+
+        Levels of a linear equation beyond level 0 are zero. With `part`, the included terms come
+        first, followed by zeros.
+
+        **Arguments:**
+
+        - `n`, `key`, `s`, `x`: the iterate, its random key, the time and the state (d,).
+        - `z`: whether to estimate z.
+        - `variant`: a value of `Variant`, applied to all terms. An int must be MAIN.
+        - `part`: the part of U_n to compute; None computes all of it.
+        - `outermost`: whether this is the U_n of the replicate, and not one inside F. Only the
+          outermost U_n uses `samples` and `inside`.
+        """
         estimator, equation, paths = self.estimator, self.equation, self.paths
         nodes = estimator.nodes or 1
         heading = equation.heading(s, x) if estimator.sampling == "rqmc" else None
@@ -114,7 +132,7 @@ class Iterates(eqx.Module):
 
         def sampler(term: int, samples: Any) -> Callable[[Array], Draw]:
             """Return the function from a sample index to the random numbers of that sample."""
-            # Inside F the even and the odd samples must be independent.
+            # Inside F, the means over the even and over the odd samples must be independent.
             make = design if outermost else in_halves
             streams = lambda i: keys(term, i, 0)
             return make(estimator.sampling, streams, samples, (paths.steps, len(x)), x, heading)
@@ -145,11 +163,11 @@ class Iterates(eqx.Module):
             take = lambda: mean(f, x, plan, multiplicity)
             if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
-            # Variants other than MAIN need only the last level.
+            # Variants from HALF_A on need only the last level.
             return jax.lax.cond(self.inside == MAIN, take, lambda: Term.zero(x))
 
         # The mean of the other samples is independent of a sample's own path only if samples are
-        # independent. Pairs and nets cancel a constant by themselves.
+        # independent. In antithetic pairs and in nets, a constant cancels without subtraction.
         uncentred = self.gradient == "weights" or estimator.sampling != "mc"
         numbers = level_samples(estimator, n)
         if outermost and self.samples is not None:
@@ -181,7 +199,11 @@ class Iterates(eqx.Module):
         x: Array,
         outermost: bool,
     ) -> tuple[Array, Array | None]:
-        """Return F(U_l) - F(U_{l-1}) at (r, x) and, where it is needed, F(U_l) - F(0)."""
+        """Return D_l = F(U_l) - F(U_{l-1}) at (r, x) and, where it is needed, F(U_l) - F(0).
+
+        D_0 is F(0), drawn from `key_new`. `key_new` and `key_old` are the keys of U_l and U_{l-1}.
+        With the option `pairs` of `Picard`, J replaces F.
+        """
         estimator, equation = self.estimator, self.equation
         if l == 0:
             return equation.source(r, x, key_new), None
@@ -202,18 +224,17 @@ class Iterates(eqx.Module):
         return f, f if l == 1 else equation.difference(r, x, new, zero)
 
     def _jackknifed_iterate(self, l: int, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        """Return J(U_l) - F(0), from two independent halves of U_l."""
+        """Return J(U_l) - F(0) at (r, x), from two independent halves of U_l."""
         if l == 0:
             return jnp.zeros_like(r)
         return _jackknifed(self.equation, r, x, self._parts(l, key, r, x, 2, range(l)))
 
     def _coupled(self, l: int, key: PRNGKeyArray, r: Array, x: Array) -> tuple[Array, Array]:
-        """Return a coupled difference of J(U_l) and J(U_{l-1}), and J(U_l) - F(0).
+        """Return a coupled difference of J(U_l) and J(U_{l-1}) at (r, x), and J(U_l) - F(0).
 
-        J is the jackknifed F of the option `pairs` of `Picard`.
-
-        U_l without its last level is the mean of M independent iterates U_{l-1}.  The difference is
-        J(U_l) minus the mean of J over these iterates.
+        J is the jackknifed F of the option `pairs` of `Picard`. U_l without its last level is the
+        mean of M independent iterates U_{l-1}. The difference is J(U_l) minus the mean of J over
+        these iterates.
         """
         equation, count = self.equation, self.estimator.samples
         inner = self._parts(l, key, r, x, 2 * count, range(l - 1))
@@ -234,14 +255,17 @@ class Iterates(eqx.Module):
         levels: range,
         has_terminal: bool = True,
     ) -> Solution:
-        """Return U_l in `parts` independent parts, stacked along the first axis."""
+        """Return U_l(r, x) in `parts` independent parts, stacked along the first axis.
+
+        A part has the terms that `levels` and `has_terminal` include; see `_Part`.
+        """
         part = lambda k: _Part(k, parts, levels, has_terminal)
         one = lambda k: self.at(l, key, r, x, self.equation.uses_z, part=part(k))
         return jax.vmap(one)(jnp.arange(parts))
 
 
 def _inner_samples(estimator: "Picard", l: int) -> int:
-    """Return how many samples an evaluation of U_l computes side by side."""
+    """Return how many samples an evaluation of U_l computes side by side, at most `TILE`."""
     if l == 0:
         return 1
     inner = [
@@ -252,7 +276,7 @@ def _inner_samples(estimator: "Picard", l: int) -> int:
 
 
 def _jackknifed(equation: AbstractEquation, r: Array, x: Array, halves: Solution) -> Array:
-    """Return J - F(0) of the two halves of an iterate."""
+    """Return J(U) - F(0) at (r, x) from the two halves of U, stacked along the first axis."""
     zero = Solution.zero(r, x)
     return jackknifed(lambda new: equation.difference(r, x, new, zero), halves)
 
@@ -260,14 +284,23 @@ def _jackknifed(equation: AbstractEquation, r: Array, x: Array, halves: Solution
 def _streams(
     key: PRNGKeyArray, n: int, level: int, i: Array, first: int
 ) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return two of the four random streams of sample i of one level of U_n."""
+    """Return streams `first` and `first + 1` of sample i of term number `level` of U_n.
+
+    Term 0 is the terminal term, and term l + 1 is level l. Streams 0 and 1 draw the path and the
+    time of the sample. Streams 2 and 3 are the keys of U_l and U_{l-1} inside F.
+    """
     numbers = (i * (n + 1) + level) * 4 + first + jnp.arange(2)
     one, other = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.astype(jnp.uint32))
     return one, other
 
 
 def _multiplicity(variant: Array, sample: Array, samples: int | Array) -> Array:
-    """Return how often a sample counts in the mean of a variant."""
+    """Return the factor with which the number `sample` enters the mean of a variant.
+
+    `samples` is the number of samples. The mean over all samples, with these factors, is the mean
+    over one half for `HALF_A` and `HALF_B`, and plus or minus half the difference of the means over
+    both halves for `NOISE` and `MINUS_NOISE`.
+    """
     first = sample % 2 == 0
     half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)
     sign = jnp.where(first == (variant == NOISE), 0.5, -0.5)

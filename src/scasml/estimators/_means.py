@@ -1,7 +1,7 @@
 """Means over samples, computed in tiles, with their derivative in x or with gradient weights.
 
-`mean` takes a function that computes one `Sample` of a term of a Picard iterate, and returns the
-`Term`: the mean of the samples, its slope or z, and statistics of the samples.
+`mean` takes a function that computes one `Sample` of a term of a Picard iterate. It returns the
+`Term`: the mean of the samples, its derivative in x or its z, and statistics of the samples.
 """
 
 import math
@@ -12,33 +12,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-# Samples computed side by side: enough to fill the vector units, few enough to stay in cache. The
-# second number applies if the number of samples is data.
+# Samples of a tile, which are computed side by side: enough to fill the vector units, few enough to
+# stay in cache. The second number applies if the number of samples is data.
 TILE, DYNAMIC_TILE = 128, 32
 
 
 class Sample(NamedTuple):
-    """One sample of a term."""
+    """One sample of a term, at one node."""
 
-    value: Array  # the integrand f
-    w: Array  # the weight of its time
-    weight: Array | None  # the gradient weight of its path, (d,), if requested
-    new: Array | None  # the part F(U_l) - F(0) of f, where it is needed
+    value: Array  # f: g(X_T), or D_l of `picard`
+    w: Array  # its time weight; 1 for the terminal term
+    weight: Array | None  # the gradient weight of its path, (d,), if z uses weights
+    new: Array | None  # F(U_l) - F(0), a part of f, where it is needed
 
 
 class Term(NamedTuple):
     """A term of a Picard iterate.
 
-    `slope` is its derivative in x, if that is a path derivative. `z` is its z, if that uses
-    weights. One of the two is zero.
+    `slope` (d,) is its derivative in x by path derivatives. `z` (d,) is its z by gradient weights.
+    In a single term, at most one of the two is not zero; a sum of terms may have both.
     """
 
-    u: Array
+    u: Array  # mean of w f, a scalar
     slope: Array
     z: Array
-    size: Array  # mean absolute value of the samples
-    new: Array  # mean of the F(U_l) that a level adds
-    old: Array  # mean of the F(U_{l-1}) that a level subtracts
+    size: Array  # mean of |w f|
+    new: Array  # mean of w (F(U_l) - F(0)), which level l adds; 0 if not computed
+    old: Array  # new - u: mean of w (F(U_{l-1}) - F(0)), which level l subtracts
 
     @classmethod
     def zero(cls, x: Array) -> "Term":
@@ -51,11 +51,11 @@ class MeanPlan(NamedTuple):
 
     samples: int | Array  # an array is data: one program serves all numbers
     nodes: int = 1  # quadrature nodes of a sample, which are summed
-    width: int = 1  # samples that one sample computes side by side inside itself
-    z: bool = False  # whether z or a slope is requested
-    weighted: bool = False  # whether z uses weights
-    # With `uncentred` this value is subtracted before weighting. Otherwise the mean of the other
-    # samples of the tile is subtracted.
+    width: int = 1  # inner samples that one sample computes side by side
+    z: bool = False  # whether a slope or z is requested
+    weighted: bool = False  # whether z uses gradient weights
+    # What is subtracted from f before it is multiplied by the gradient weight: with `uncentred` the
+    # scalar `centre` (None is 0), otherwise the mean of the other samples of the tile.
     centre: Array | None = None
     uncentred: bool = False
 
@@ -66,10 +66,20 @@ def mean(
     plan: MeanPlan,
     multiplicity: Callable[[Array], Array] | None = None,
 ) -> Term:
-    """Return the mean over samples of the sum over nodes of w f(i, x).
+    """Return the mean over samples of the sum over nodes of w f, with its slope or its z.
 
-    `f` maps an index and x to a `Sample`. `multiplicity` maps sample numbers to how often each
-    sample counts; None counts every sample once.
+    With m samples, gradient weights W and c as in `MeanPlan`,
+
+        u = 1/m sum w f,    slope = du/dx for fixed draws,    z = 1/m sum w (f - c) W
+
+    where the sums run over all samples and nodes.
+
+    **Arguments:**
+
+    - `f`: maps an index and x (d,) to a `Sample`. Index i is node i % nodes of sample i // nodes.
+    - `x`: the state (d,) at which the paths begin.
+    - `plan`: the numbers of samples and nodes, and the method of z.
+    - `multiplicity`: maps sample numbers (k,) to factors (k,) of w. None is 1 for every sample.
     """
     samples, nodes = plan.samples, plan.nodes
     count = samples * nodes
@@ -93,7 +103,8 @@ def mean(
             sums = _Sums(jnp.sum(w * value), jnp.sum(jnp.abs(w * value)), new)
             if weight is None:
                 return sums.u, (sums, None)
-            # The mean of a weight is zero, so anything independent of its path may be subtracted.
+            # The mean of a gradient weight is zero, so f minus anything that is independent of the
+            # path has the same mean.
             if plan.uncentred:
                 deviation = value if plan.centre is None else value - plan.centre
             else:
@@ -113,8 +124,8 @@ def mean(
     elif tile >= count:
         sums = block(jnp.asarray(0))
     else:
-        # The gradient is taken inside each tile, so that no intermediate result of a tile outlives
-        # it. `checkpoint` keeps that true when an outer level differentiates through this loop.
+        # The slope is taken inside each tile, so that no intermediate result of a tile outlives it.
+        # `checkpoint` ensures this also where an outer level differentiates through this loop.
         step = jax.checkpoint(lambda sums, at: (jax.tree.map(jnp.add, sums, block(at)), None))
         sums, _ = jax.lax.scan(step, start, jnp.arange(0, count, tile))
     (u, size, new), part = jax.tree.map(lambda a: a / jnp.maximum(samples, 1).astype(x.dtype), sums)
@@ -135,16 +146,17 @@ def sum_of(terms: list[Term]) -> Term:
 
 
 def mean_of_others(values: Array, valid: Array) -> Array:
-    """Return, for each value, the mean of the other valid values; 0 if there is no other."""
+    """Return, for each of the values (k,), the mean of the other valid ones; 0 if there is none."""
     values = jnp.where(valid, values, 0)
     others = jnp.sum(valid) - 1
     return (jnp.sum(values) - values) / jnp.maximum(others, 1)
 
 
 def tile_size(count: int, largest: int) -> int:
-    """Return a tile size of at most about `largest` that divides `count`, or nearly.
+    """Return a tile size of at most `largest` for `count` samples.
 
-    A last tile that is not full is masked.
+    It divides `count` if a divisor of at least a quarter of `largest` exists. Otherwise the last
+    tile is not full, and `mean` masks it.
     """
     if count <= largest:
         return count

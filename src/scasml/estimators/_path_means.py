@@ -1,7 +1,14 @@
 """Means over paths of the linearised equation, with their slopes in x.
 
-`PathMeans` draws the paths of one replicate of `Linearised` from one point. It returns `PathMean`s:
-the mean of e^A g at the horizon, of e^A F(r, X_r, 0, 0) at a random time, and of e^A R likewise.
+`PathMeans` draws paths of the linearised equation from one point (s, x). It returns the `PathMean`
+of each increment of `Linearised`. With a random time r and its time weight w, these are means of
+
+    terminal:   exp(A_T) g(X_T)
+    source:     w exp(A_r) F(r, X_r, 0, 0)
+    remainder:  w exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r))
+
+A, X, R and V are those of `linearised`. V(r, X_r) is the sum of a terminal and a source mean over
+inner paths that start from (r, X_r).
 """
 
 from collections.abc import Callable
@@ -26,17 +33,19 @@ from .base import jackknifed
 if TYPE_CHECKING:
     from .linearised import Linearised
 
-# Paths computed side by side: of g and of the source, and of the remainder by plain Monte Carlo.
+# Paths of a tile, which are computed side by side. The first number applies to the terminal and the
+# source increment. The second applies to the remainder, if its slope is centred.
 PATHS_PER_TILE, REMAINDERS_PER_TILE = 32, 4
 
+# Indices of the increments.
 TERMINAL, SOURCE, REMAINDER = range(3)
 
 
 class PathMean(NamedTuple):
-    """A mean over paths, or a stack of them along the first axis."""
+    """A mean or a sum over paths, or several of them stacked along the first axis."""
 
-    u: Array
-    slope: Array  # its derivative in x, (d,)
+    u: Array  # a scalar
+    slope: Array  # its derivative in x, (d,); zero if not requested
     size: Array  # mean absolute value of the samples
 
     @classmethod
@@ -45,20 +54,23 @@ class PathMean(NamedTuple):
 
 
 class PathMeans(eqx.Module):
-    """Means over paths that start at time `s`."""
+    """Means over paths that start at time `s`.
+
+    `kind` is one of `TERMINAL`, `SOURCE` and `REMAINDER` in all methods.
+    """
 
     estimator: "Linearised"
     equation: AbstractEquation
     paths: AbstractPathLaw
     gradient: str = eqx.field(static=True)  # gradient method: "pathwise" or "centred"
-    s: Array
+    s: Array  # a scalar
     true: Array  # true, but unknown to the compiler: see `prevent_fusion`
 
     def first_order(self, key: PRNGKeyArray, x: Array, samples: Array, slopes: bool) -> PathMean:
         """Return the means of the terminal and of the source increment, stacked.
 
-        `samples` holds the number of paths of each increment. No path goes to the horizon if the
-        terminal condition is zero by construction.
+        `samples` has the number of paths of each increment, (3,). `slopes` says whether the slopes
+        are computed. No path goes to the horizon if g is zero by construction.
         """
         # One loop serves both increments, so paths are compiled once. The slope is taken inside
         # each tile, so that no intermediate result of a tile outlives it.
@@ -83,10 +95,12 @@ class PathMeans(eqx.Module):
     def remainder(self, key: PRNGKeyArray, x: Array, count: Array, slopes: bool) -> PathMean:
         """Return the mean of the remainder over `count` paths.
 
-        Its slope always uses weights: R is small, and its inner paths need no second derivative.
+        Its slope always uses gradient weights, so that inner paths are not differentiated twice. R
+        is small, and so is the variance that the weights add.
         """
         draw = self._draws(key, x, count)
-        # Independent samples are centred at the mean of the others, which needs several of them.
+        # Independent samples are centred at the mean of the others in their tile, so a tile has
+        # several of them.
         is_centred = slopes and self.estimator.sampling == "mc"
         size = REMAINDERS_PER_TILE if is_centred else 1
 
@@ -103,7 +117,7 @@ class PathMeans(eqx.Module):
     def _tile(
         self, kind: Array, keys: PRNGKeyArray, drawn: Draw, valid: Array, x: Array, slopes: bool
     ) -> PathMean:
-        """Return the sums over one tile of paths of the first order."""
+        """Return the sums over one tile of paths of the terminal or the source increment."""
         if slopes and self.gradient == "centred":
             values, jumps = self._ends(kind, keys, drawn, x, True)
             return self._sums(values, jumps, valid, x)
@@ -119,7 +133,10 @@ class PathMeans(eqx.Module):
         return PathMean(u, slope, size)
 
     def _sums(self, values: Array, jumps: Jump, valid: Array, x: Array) -> PathMean:
-        """Return sums over the valid paths; slopes use weights, and are zero without weights."""
+        """Return the sums over the valid paths, with a slope by gradient weights.
+
+        The slope is zero if `jumps` has no weights.
+        """
         values, slope = jnp.where(valid, values, 0), jnp.zeros_like(x)
         if jumps.weight is not None:
             z = self._weighted_sum(values, jumps, valid)
@@ -129,7 +146,10 @@ class PathMeans(eqx.Module):
     def _ends(
         self, kind: int | Array, keys: PRNGKeyArray, drawn: Draw, x: Array, weighted: bool
     ) -> tuple[Array, Jump]:
-        """Return the values at the ends of a batch of paths, and the paths themselves."""
+        """Return w exp(A_r) f(r, X_r) for a batch of paths, (paths,), and their `Jump`s.
+
+        f is g, F(r, x, 0, 0) or R, as `kind` says. `keys` are for what f draws.
+        """
         to_horizon = jnp.broadcast_to(jnp.asarray(kind == TERMINAL), drawn.uniform.shape)
         jumps, r, w = self._move(drawn, to_horizon, x, weighted)
         ends = (keys, r, jumps.x)
@@ -143,9 +163,13 @@ class PathMeans(eqx.Module):
     def _move(
         self, drawn: Draw, to_horizon: Array, x: Array, weighted: bool
     ) -> tuple[Jump, Array, Array]:
-        """Return the ends of paths from x, the times of the ends, and the weights of the times."""
+        """Return the `Jump`s of a batch of paths from x, the times r of their ends, and w.
+
+        Where `to_horizon` (paths,) is true, r is T and w is 1. Elsewhere r is random.
+        """
         equation, s = self.equation, self.s
-        # A gradient weight grows as its path gets short, so weighted paths draw fewer short times.
+        # The gradient weight of a short path is large. The exponent 1/2 makes the variance of the
+        # weighted samples finite.
         times = FullHistory(exponent=0.5 if weighted else 0.0)
         duration, w = times.draw(drawn.uniform, jnp.asarray(0), s, equation.horizon)
         duration = jnp.where(to_horizon, equation.horizon - s, duration)
@@ -155,19 +179,19 @@ class PathMeans(eqx.Module):
 
     @property
     def _first_order(self) -> tuple[int, ...]:
-        """The increments of first order that are not zero by construction."""
+        """The kinds, TERMINAL and SOURCE, that are not zero by construction."""
         return (SOURCE,) if self.equation.zero_terminal else (TERMINAL, SOURCE)
 
     @property
     def _integrands(self) -> tuple[Callable[..., Array], ...]:
-        """Functions of a batch of ends (keys, times, states), for TERMINAL and SOURCE."""
+        """The functions f of TERMINAL and SOURCE, for a batch of ends (keys, times, states)."""
         terminal = lambda key, r, x: self.equation.terminal(x)
         source = lambda key, r, x: self.equation.source(r, x, key)
         batched = jax.vmap(terminal), jax.vmap(source)
         return prevent_fusion(batched[0], self.true), prevent_fusion(batched[1], self.true)
 
     def _remainder(self, key: PRNGKeyArray, r: Array, x: Array) -> Array:
-        """Return R(r, x, V, sigma^T grad V), jackknifed over two independent halves of V."""
+        """Return R(r, x, V, sigma^T grad V), jackknifed over two independent estimates of V."""
         linearised = LinearisedEquation(self.equation)
         inner = PathMeans(self.estimator, self.equation, self.paths, self.gradient, r, self.true)
         half = lambda key: inner.solution(key, x, self.estimator.remainder // 2)
@@ -176,7 +200,10 @@ class PathMeans(eqx.Module):
         return jackknifed(lambda new: linearised.difference(r, x, new, zero), halves)
 
     def solution(self, key: PRNGKeyArray, x: Array, count: int) -> Solution:
-        """Estimate V, and sigma^T grad V if F depends on z, from `count` paths per increment."""
+        """Estimate V(s, x), and sigma^T grad V if F depends on z, from `count` paths of each kind.
+
+        The z of the result is zero if F does not depend on z.
+        """
         equation, s = self.equation, self.s
         keys, indices = jax.random.split(key), jnp.arange(count)
         draws = [self._draws(keys[kind], x, count)(indices) for kind in self._first_order]
@@ -205,17 +232,21 @@ class PathMeans(eqx.Module):
         return Solution(u, diffuse_transposed(equation.diffusion(s, x), slope))
 
     def _weighted_sum(self, values: Array, jumps: Jump, valid: Array) -> Array:
-        """Return the sum of z by gradient weights over the valid paths."""
+        """Return the sum over the valid paths of z by gradient weights, (d,).
+
+        A path adds (value - c) weight + value lift. c is the mean of the other valid values if the
+        samples are independent, and 0 otherwise; see `Jump`.
+        """
         values = deviation = jnp.where(valid, values, 0)
         if self.estimator.sampling == "mc":
             # The mean of the other samples is independent of a sample's own path, so it may be
-            # subtracted. Pairs and nets are dependent, and cancel a constant by themselves.
+            # subtracted. In antithetic pairs and in nets, a constant cancels without subtraction.
             deviation = jnp.where(valid, values - mean_of_others(values, valid), 0)
         z = deviation @ jnp.asarray(jumps.weight)
         return z if jumps.lift is None else z + values @ jumps.lift
 
     def _draws(self, key: PRNGKeyArray, x: Array, count: int | Array) -> Callable[[Array], Draw]:
-        """Return the function from a batch of sample indices to their random numbers."""
+        """Return the function from a batch of sample indices (k,) to the `Draw`s of their paths."""
         sampling = self.estimator.sampling
         heading = self.equation.heading(self.s, x) if sampling == "rqmc" else None
         streams = lambda k: (jax.random.fold_in(key, 3 * k), jax.random.fold_in(key, 3 * k + 1))
@@ -224,5 +255,5 @@ class PathMeans(eqx.Module):
 
 
 def _end_keys(key: PRNGKeyArray, indices: Array) -> PRNGKeyArray:
-    """Return the keys of what is drawn at the ends of paths."""
+    """Return the keys for what is drawn at the ends of the paths with these indices."""
     return jax.vmap(lambda k: jax.random.fold_in(key, 3 * k + 2))(indices)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def level_samples(estimator: "Picard", n: int) -> list[int]:
-    """Return the samples of U_n: M^n of the terminal term, then M^(n-l) of each level l."""
+    """Return the samples of the terms of U_n: M^n of the terminal term, then M^(n-l) of level l."""
     m = estimator.samples
     return [m**n, *(m ** (n - l) for l in range(n))]
 
@@ -18,14 +18,14 @@ def level_samples(estimator: "Picard", n: int) -> list[int]:
 def picard_evaluations(
     estimator: "Picard", equation: AbstractEquation, tuning: Tuning
 ) -> list[Evaluations]:
-    """Return the cost of each increment of one replicate."""
+    """Return the cost of each increment of one replicate, `levels` + 1 in all."""
     return _iterate(estimator, equation, tuning.steps, estimator.levels, tuning.samples)
 
 
 def _iterate(
     estimator: "Picard", equation: AbstractEquation, steps: int, n: int, samples: Any = None
 ) -> list[Evaluations]:
-    """Return the cost of each increment of U_n."""
+    """Return the cost of each term of U_n, with `samples` (n + 1,) or, if None, M^n and M^(n-l)."""
     numbers = level_samples(estimator, n) if samples is None else [int(count) for count in samples]
     one = sample_evaluations(estimator, equation, steps, n)
     return [cost.times(number) for cost, number in zip(one, numbers, strict=True)]
@@ -34,9 +34,9 @@ def _iterate(
 def sample_evaluations(
     estimator: "Picard", equation: AbstractEquation, steps: int, n: int
 ) -> list[Evaluations]:
-    """Return the cost of one sample of the terminal term of U_n and of each level.
+    """Return the cost of one sample of the terminal term of U_n and of each level, n + 1 in all.
 
-    All levels of a linear equation beyond level 0 are zero, and cost nothing.
+    The levels of a linear equation beyond level 0 are zero, and are not computed.
     """
     normals = equation.dim * estimator.paths(equation, steps).steps
     uniforms = 1 if estimator.nodes is None else 0

@@ -1,7 +1,7 @@
 """The interface of an estimator: how one replicate at one point is computed, and what it costs.
 
-An estimator is an immutable module. It receives an equation, a tuning and a random key, and returns
-a `Replicate`. It keeps no counters, runs no pilots and reads no clock.
+An estimator is an immutable module. It receives an equation, a `Tuning`, a random key and a point,
+and returns a `Replicate`. It keeps no counters, runs no pilots and reads no clock.
 """
 
 import abc
@@ -22,12 +22,15 @@ from .._support.types import Floats
 
 
 class Replicate(NamedTuple):
-    """One independent estimate at one point, of the solution of the equation that was passed.
+    """One independent estimate, at one point, of the solution of the equation that was passed.
 
-    The value is the sum of the increments, and the gradient is the sum of their gradients. An
-    estimator without levels returns an empty array as `telescoping`. A multilevel estimator
-    returns, for each pair of consecutive levels, a difference whose mean is zero if the levels fit
-    together.
+    The value is the sum of the increments, unless the estimator clips it. The gradient is the sum
+    of the gradient increments, with the same exception.
+
+    `telescoping` checks the levels of a multilevel estimator. Level l adds a term that level l + 1
+    subtracts. For each l from 1 on, `telescoping` has the estimate of that term by level l minus
+    the estimate by level l + 1. Its mean is zero if both estimate the same number. An estimator
+    without levels returns zeros.
     """
 
     value: Array  # estimate of u, a scalar
@@ -35,31 +38,32 @@ class Replicate(NamedTuple):
     increments: Array  # contribution of each increment to the value, (increments,)
     gradient_increments: Array | None  # the same for the gradient, (increments, d)
     sizes: Array  # mean absolute value of the samples of each increment, (increments,)
-    telescoping: Array  # differences whose mean is zero if consecutive levels fit together
+    telescoping: Array  # differences of mean zero, (max(increments - 3, 0),)
 
 
 class Variant(enum.IntEnum):
-    """Replicates on the same noise that differ in one source of bias.
+    """Replicates from the same random numbers that differ in one source of bias.
 
     The variant is an input of the compiled program, so one program computes all of them. Every
-    variant except `MAIN` and `COARSE_STEPS` sets all increments to zero except the last.
+    variant except `MAIN` and `COARSE_STEPS` computes the last increment only. The others are zero.
     """
 
     MAIN = 0
     COARSE_STEPS = 1  # paths take half the number of steps, on the same Brownian increments
-    HALF_A = 2  # only the even samples enter F
-    HALF_B = 3  # only the odd samples enter F
-    NOISE = 4  # half the difference of the two halves enters F: noise without the solution
-    MINUS_NOISE = 5  # the negative of that noise enters F
+    HALF_A = 2  # the mean over the even samples enters F
+    HALF_B = 3  # the mean over the odd samples enters F
+    NOISE = 4  # half the difference of these two means enters F, and F(0) is subtracted
+    MINUS_NOISE = 5  # as NOISE, with the negative of that difference
 
 
 class Tuning(eqx.Module):
-    """Everything about an estimator that is decided after looking at the equation and the point.
+    """The choices of an estimator that depend on the equation and on the point.
 
-    `gradient` and `steps` are static, so each value compiles its own program. `samples` is data.
+    `gradient` and `steps` are static: each of their values needs a compiled program of its own.
+    `samples` is data of the program.
     """
 
-    gradient: str = eqx.field(static=True)  # how z is estimated: "pathwise", "mixed", ...
+    gradient: str = eqx.field(static=True)  # gradient method: "pathwise", "mixed", ...
     steps: int = eqx.field(static=True)  # steps of a path; 0 if paths are drawn exactly
     # Samples per increment: (increments,), or (points, increments) where points differ. None means
     # that the estimator uses its own fixed numbers.
@@ -81,12 +85,12 @@ class Tuning(eqx.Module):
 
 
 class Evaluations(NamedTuple):
-    """Numbers of function evaluations and random numbers."""
+    """Numbers of function evaluations and of random numbers."""
 
-    terminal: int = 0
-    nonlinearity: int = 0
-    normals: int = 0
-    uniforms: int = 0
+    terminal: int = 0  # evaluations of g
+    nonlinearity: int = 0  # evaluations of F, or of its slopes
+    normals: int = 0  # scalar normal numbers
+    uniforms: int = 0  # scalar uniform numbers
 
     def __add__(self, other: "Evaluations") -> "Evaluations":  # type: ignore[override]
         return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
@@ -107,10 +111,10 @@ class Evaluations(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
-    """One replicate at one point.
+    """Computes one replicate at one point.
 
-    These six members are enough for `correct(..., method=...)`. An estimator that also implements
-    `AbstractTunable` can leave its gradient method, steps and samples to a pilot.
+    These six members are enough for `correct(..., method=...)`. A pilot can choose the gradient
+    method, the steps and the samples of an estimator that also implements `AbstractTunable`.
     """
 
     @property
@@ -120,7 +124,10 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def default_tuning(self, equation: AbstractEquation, gradient: bool) -> Tuning:
-        """Return the tuning to use without a pilot."""
+        """Return the tuning to use without a pilot.
+
+        `gradient` says whether the gradient of u is reported too.
+        """
 
     @abc.abstractmethod
     def replicate(
@@ -133,15 +140,15 @@ class AbstractEstimator(eqx.Module):
         x: Array,
         gradient: bool,
     ) -> Replicate:
-        """Estimate u(t, x), and its gradient if requested, from the random stream `key`.
+        """Estimate u(t, x), and its gradient in x if requested, from the random stream `key`.
 
-        `variant` is an integer scalar, a value of `Variant`. An estimator without bias variants may
-        ignore it.
+        t is a scalar and x has shape (d,). `variant` is an integer scalar, a value of `Variant`. An
+        estimator that is not an `AbstractTunable` may ignore it.
         """
 
     @abc.abstractmethod
     def evaluations(self, equation: AbstractEquation, tuning: Tuning) -> list[Evaluations]:
-        """Return the cost of one replicate, increment by increment."""
+        """Return the cost of one replicate, one `Evaluations` per increment."""
 
     @abc.abstractmethod
     def work(self, equation: AbstractEquation, tuning: Tuning, gradient: bool) -> Floats:
@@ -151,61 +158,73 @@ class AbstractEstimator(eqx.Module):
     def level_bias(
         self, equation: AbstractEquation, mean: NDArray[Any], size: NDArray[Any]
     ) -> NDArray[Any]:
-        """Estimate the size of the bias that the omitted levels leave.
+        """Estimate the absolute bias that the omitted levels leave.
 
-        `mean` holds the means of the increments over replicates, shape (..., increments). `size`
-        holds the means of the absolute values of their samples. The result has shape (...). It is
-        NaN where the bias is unknown, and 0 for an estimator without bias.
+        `mean` has the means of the increments over replicates, shape (..., increments). `size` has
+        the mean absolute values of their samples, of the same shape. The result has shape (...). It
+        is NaN where the bias is unknown, and 0 for an estimator without bias.
         """
 
 
 class AbstractTunable(AbstractEstimator):
     """An estimator whose open choices can be settled by a pilot."""
 
-    gradient: eqx.AbstractVar[str]  # as the user asked; "auto" leaves it open
+    # Gradient method, steps of a path and design, as the user passed them. "auto" leaves the choice
+    # to a pilot.
+    gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
     sampling: eqx.AbstractVar[Sampling]
 
     @property
     @abc.abstractmethod
     def measures_samples(self) -> bool:
-        """Whether the samples per increment are left to a pilot."""
+        """Whether a pilot chooses the samples per increment."""
 
     @property
     @abc.abstractmethod
     def max_steepness(self) -> tuple[float, float]:
-        """Steepness of F in u and in z above which `level_bias` cannot be trusted.
+        """The largest steepness of F in u, and in z, at which `level_bias` is trusted.
 
-        `level_bias` counts as unknown where the two steepnesses, each divided by its maximum, add
+        The level bias counts as unknown where the two steepnesses, each divided by its maximum, add
         up to more than 1.
         """
 
     @abc.abstractmethod
     def pilot_tuning(self, equation: AbstractEquation, gradient: str) -> Tuning:
-        """Return the tuning with the fewest samples and steps, for that gradient method."""
+        """Return the tuning with the fewest samples and steps; `gradient` is a gradient method."""
 
     @abc.abstractmethod
     def sample_bounds(self) -> tuple[Floats, Floats]:
-        """Return the fewest and the most samples of each increment that an allocation may use."""
+        """Return the fewest and the most samples that an allocation may use, (increments,) each."""
 
     @abc.abstractmethod
     def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
-        """Return the order of the step bias, and how many increments measure it.
+        """Return the order of the step bias, and the number k of increments that measure it.
 
-        The bias falls as (length of a step)^order. The order is 0 if paths are drawn exactly. Only
-        the first increments are computed in the variant `COARSE_STEPS`.
+        The bias falls as (length of a step)^order. The order is 0 if paths are drawn exactly. The
+        variant `COARSE_STEPS` computes only the first k increments.
         """
 
     @abc.abstractmethod
     def derivative_order(self, equation: AbstractEquation, gradient: bool) -> int:
-        """Return how many times g is differentiated along paths with gradient="pathwise"."""
+        """Return how many times the gradient method "pathwise" differentiates g along paths.
+
+        `gradient` says whether the gradient of u is reported too.
+        """
 
     @abc.abstractmethod
     def bias_variants(self, equation: AbstractEquation) -> tuple[tuple[Variant, Variant], ...]:
-        """Return the pairs of variants that measure the bias from noise inside F; () if none."""
+        """Return the pairs of variants that measure the bias from noise inside F.
+
+        The result is ((HALF_A, HALF_B), (NOISE, MINUS_NOISE)), or () if there is no such bias or
+        if it cannot be measured.
+        """
 
     def exceeds_max_steepness(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
-        """Return where F is too steep for `level_bias` to be trusted."""
+        """Return where F is too steep for `level_bias` to be trusted.
+
+        `of_u` and `of_z` are the steepnesses in u and in z, shape (points,).
+        """
         max_u, max_z = self.max_steepness
         return of_u / max_u + of_z / max_z > 1
 
@@ -216,7 +235,10 @@ def total_evaluations(
     tuning: Tuning,
     replicates: NDArray[np.int64],
 ) -> list[Evaluations]:
-    """Return the cost of each increment over `replicates` (points,) replicates at each point."""
+    """Return the total cost of each increment, summed over replicates and points.
+
+    `replicates` (points,) is the number of replicates at each point.
+    """
     if tuning.samples is None:
         count = int(np.sum(replicates))
         return [cost.times(count) for cost in estimator.evaluations(equation, tuning)]
@@ -226,19 +248,21 @@ def total_evaluations(
 
 
 def jackknifed(f: Callable[[Any], Array], halves: Any) -> Array:
-    """Return 2 f(mean) - (f(a) + f(b))/2 for two independent estimates a and b.
+    """Return 2 f((a + b)/2) - (f(a) + f(b))/2 for two independent estimates a and b.
 
-    This removes the leading bias that the noise of the estimates causes inside f. The remaining
-    bias is of fourth order in the noise. It is zero if f is quadratic.
+    `halves` is a pytree that stacks a and b along a leading axis of length 2. If a and b are means
+    of n samples, the noise of (a + b)/2 causes a bias of order 1/n in f((a + b)/2). The result has
+    a bias of order 1/n^2, and none if f is quadratic.
     """
     a, b = (jax.tree.map(lambda u, k=k: u[k], halves) for k in (0, 1))
     return 2 * f(jax.tree.map(lambda a, b: (a + b) / 2, a, b)) - (f(a) + f(b)) / 2
 
 
 def even_steps(argument: str, steps: Any) -> int | Literal["auto"]:
-    """Check that `steps` is "auto" or an even number of at least 2.
+    """Return `steps` if it is "auto" or an even number of at least 2.
 
-    The variant with coarse steps joins the steps in pairs, so their number must be even.
+    The variant with coarse steps joins the steps in pairs, so their number must be even. Raises
+    ArgumentTypeError or ArgumentError for anything else; the message names `argument`.
     """
     if isinstance(steps, str) and steps == "auto":
         return "auto"

@@ -1,13 +1,21 @@
 """The estimator `Linearised`.
 
-It samples the solution V of the first-order equation, and then the remainder R about V:
+`_equations.linearised` defines a = F_u and b = F_z at u = 0 and z = 0, and the remainder R of F
+beyond first order. The first-order equation, which has no R, has the solution
 
-    V(s, x) = E[ e^A g(X_T) + int_s^T e^A F(r, X_r, 0, 0) dr ]
-    u(s, x) = V(s, x) + E int_s^T e^A R(r, X_r, V, sigma^T grad V) dr
-    A = int a,    dX = (mu + sigma b) dt + sigma dW
+    V(s, x) = E[ exp(A_T) g(X_T) + int_s^T exp(A_r) F(r, X_r, 0, 0) dr ]
+    A_r = int_s^r a(q, X_q) dq,    dX = (mu + sigma b) dt + sigma dW,    X_s = x
 
-a, b and R are those of `_equations.linearised`. If the equation is that of the defect of a
-surrogate, V has an error of second order in the error of the surrogate, and u one of third order.
+One replicate is an estimate of
+
+    V(s, x) + E int_s^T exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r)) dr
+
+as a sum of three means over independent paths: of the terminal term, of the source F(r, X_r, 0, 0),
+and of R. Each path of the last two ends at one random time r. At the end of a path of R, V and
+grad V are estimated from inner paths, and the jackknife removes the leading bias of R.
+
+If the equation is that of the defect of a surrogate, V has an error of second order in the error of
+the surrogate, and the sum has one of third order.
 """
 
 from typing import Any, ClassVar, Literal
@@ -45,28 +53,35 @@ from .base import (
 
 
 class Linearised(AbstractTunable):
-    """First-order part of F moved exactly into drift and potential; the remainder sampled.
+    """Moves the first order of F into drift and potential of the paths, and samples the remainder.
 
     **Arguments:**
 
-    - `steps`: steps of a path. "auto" takes enough steps for the step bias to stay below the
-      statistical error.
+    - `steps`: steps of a path, an even number. "auto" takes enough steps for the step bias to stay
+      below the statistical error.
     - `samples`: paths to the horizon in a replicate, and the same number of paths to a random time.
-    - `remainder`: paths of each kind that estimate V inside R, in two halves. 0 omits R, which is
-      exact if F is affine in u and z.
+      Without a pilot, the remainder R has one path for every 64 of these, and at least 2.
+    - `remainder`: inner paths to the horizon that estimate V at the end of a path of R, and the
+      same number to a random time. The number is even, because the jackknife halves it. 0 omits R,
+      which is exact if F is affine in u and z.
     - `gradient`: "pathwise" differentiates V along its paths, which needs a Lipschitz g, and uses
-      weights for R. "centred" uses weights everywhere.
-    - `sampling`: "mc", "antithetic" or "rqmc", see `Picard`.
-    - `scheme`: stepping scheme of paths that cannot be drawn exactly.
+      gradient weights for the slope of the mean of R. "centred" uses gradient weights everywhere.
+      "auto" takes "pathwise" where g allows it.
+    - `sampling`: "mc", "antithetic" or "rqmc"; see `Picard`.
+    - `scheme`: stepping scheme where the dynamics has no exact path law.
+
+    Raises ArgumentError or ArgumentTypeError if an argument is not valid.
     """
 
+    # Steps of a path until a pilot has settled steps="auto".
     fewest_steps: ClassVar[int] = 2
-    # Default ratio of paths of g (and of the source) to paths of the remainder, whose samples each
-    # simulate many inner paths.
+    # Default ratio of the paths to the horizon to the paths of the remainder, each of which
+    # simulates many inner paths.
     paths_per_remainder: ClassVar[int] = 64
-    # Work of an inner path of R, relative to a path of a full tile: few run side by side.
+    # Work of an inner path of R, relative to a path in a full tile: fewer of them run side by side.
     inner_path_factor: ClassVar[float] = 3.0
-    # For int a of this size only one uniform time in 20 would see the source.
+    # If |int a| is 20, exp(A_r) is within a factor e of its maximum on 1/20 of [s, T]. Only one
+    # uniform time in 20 falls there.
     max_potential: ClassVar[float] = 20.0
 
     samples: int = eqx.field(static=True)
@@ -127,8 +142,8 @@ class Linearised(AbstractTunable):
         return np.array([32.0, 32.0, 2.0]), np.array([8192.0, 8192.0, 1024.0])
 
     def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
-        # The remainder does not measure the step bias: it costs the most, and is usually the
-        # smallest.
+        # The remainder does not measure the step bias, because it has the most work and is usually
+        # the smallest increment. Exact laws of the dynamics give order 2; see `paths.tilted`.
         if equation.is_linear and equation.dynamics.exact is not None:
             return 0, REMAINDER
         return (1 if equation.dynamics.exact is None else 2), REMAINDER
@@ -192,7 +207,7 @@ class Linearised(AbstractTunable):
         draw, potential = paths.steps * NORMAL_WORK * equation.dim, 0.0
         if isinstance(paths, Tilted):
             potential = (paths.steps + 1) * _tilt_work(equation)
-        # Differentiation repeats everything except the random numbers.
+        # The factor of differentiation applies to everything except the random numbers.
         path = lambda factor, end: draw + factor * (potential + end)
         outer = REVERSE_FACTOR if gradient else 1.0
         inner = self.inner_path_factor * (REVERSE_FACTOR if equation.uses_z else 1.0)
@@ -204,10 +219,12 @@ class Linearised(AbstractTunable):
     def level_bias(
         self, equation: AbstractEquation, mean: NDArray[Any], size: NDArray[Any]
     ) -> NDArray[Any]:
-        """Return the bias from using V instead of u inside R.
+        """Return the size of the bias from V in place of u inside R.
 
-        R is of second order, so replacing V by u changes R by the fraction 2 (u - V)/V. If F has
-        kinks, R is only Lipschitz, and the fraction is the size of R over the size of V.
+        R is of second order. If V is replaced by u, R changes by the fraction 2 |u - V| / |V| of
+        itself, where u - V is the increment of the remainder. If F has kinks, R is only Lipschitz,
+        and the fraction is at least the size of R over the size of V. The result is the absolute
+        increment times that fraction, which is at most 1.
         """
         if equation.is_linear or is_affine(equation):
             return np.zeros(mean.shape[:-1])
@@ -226,7 +243,7 @@ class Linearised(AbstractTunable):
         return np.array([self.samples, self.samples, of_remainder], np.int32)
 
     def _steps(self, equation: AbstractEquation) -> int:
-        """Return the requested steps, the fewest if they are left open, 0 for exact paths."""
+        """Return the steps of a path: 0 for exact paths, `fewest_steps` if steps="auto"."""
         if self.step_order(equation)[0] == 0:
             return 0
         return self.fewest_steps if self.steps == "auto" else self.steps
@@ -250,13 +267,13 @@ class Linearised(AbstractTunable):
 
 @cached_by_structure
 def _tilt_work(equation: AbstractEquation) -> float:
-    """Return the operations of one evaluation of the extra drift and the potential."""
+    """Return the work of one evaluation of the additional drift sigma b and the potential a."""
     tilt = LinearisedEquation(equation).tilt
     return count_operations(tilt, jnp.zeros(()), jnp.zeros(equation.dim))
 
 
 def _below_2_24(argument: str, value: int) -> int:
-    """Refuse a number of samples for which the indices of random streams would overflow."""
+    """Return `value`; raises ArgumentError if the indices of random streams would overflow."""
     if value >= 2**24:
         raise ArgumentError(
             f"{argument} must be below 2^24, got {value}: take more replicates instead."

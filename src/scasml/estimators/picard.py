@@ -1,15 +1,27 @@
 """The estimator `Picard`: multilevel Picard iteration, full history or quadrature in time.
 
-U_0 = 0 and, with fresh independent draws for every level, sample and inner call,
+One replicate is one draw of U_n = (u_n, z_n) at (s, x). U_0 = (0, 0) and, for n >= 1,
 
-    U_n(s, x) = 1/M^n sum_{i <= M^n} g(X_T^i)
-              + sum_{l < n} 1/M^(n-l) sum_{i <= M^(n-l)}
-                    w_i [F(U_l) - 1{l >= 1} F(U_{l-1})](R_i, X_{R_i}^i)
+    u_n(s, x) = 1/M^n sum_{i <= M^n} g(X_T^i)
+              + sum_{l < n} 1/M^(n-l) sum_{i <= M^(n-l)} w_i D_l(R_i, X_{R_i}^i)
 
-z is the second component of U = (u, z). A path derivative estimates z as sigma^T times the
-derivative of a term in x, for fixed draws. A weighted estimate, as in the paper, multiplies the
-term by the Bismut-Elworthy-Li weight of its path. Both estimate the same z, so terms may differ in
-method.
+    D_0(r, y) = F(r, y, 0, 0),    D_l(r, y) = F(r, y, U_l(r, y)) - F(r, y, U_{l-1}(r, y))
+
+Every sample i of every term has its own path X^i with X_s^i = x. With one random time per sample,
+R_i = s + (T - s) r_i, where r_i has the density p(r) = (1 - a) r^-a on (0, 1), and the time weight
+is w_i = (T - s) / p(r_i). With quadrature, w_i D_l is summed over all nodes R of [s, T], and each
+node has its own path. Terms, samples and each U inside F have independent draws, unless the options
+`sampling` or `pairs` of `Picard` couple them.
+
+z_n estimates sigma^T grad u_n, as a sum of one estimate per term. There are two methods:
+
+- path derivatives: sigma(s, x)^T times the derivative of the term in x, with all draws held fixed.
+  The derivative goes through X^i and through U inside F.
+- gradient weights: each sample is multiplied by the Bismut-Elworthy-Li weight W^i of its path,
+  for which E[f(X_r^i) W^i] = sigma(s, x)^T grad_x E[f(X_r^i)]. The samples are
+  (g(X_T^i) - g(x)) W^i and w_i D_l W^i, or they are centred; see `Picard`.
+
+Both methods estimate the same z, so the terms of one U_n may use different methods.
 """
 
 import itertools
@@ -39,39 +51,48 @@ GRADIENTS = ("auto", "pathwise", "mixed", "centred", "weights")
 
 
 class Picard(AbstractTunable):
-    """Multilevel Picard iteration with `levels` levels and `samples` as base M of the samples.
+    """Multilevel Picard iteration: one replicate is one draw of the iterate U_n.
 
     **Arguments:**
 
-    - `time`: "full-history" draws one random time per sample, from the density (1 - a) r^-a with
-      a = `time_exponent` (default 0 for path derivatives, 1/2 for weights). "quadrature" uses the
-      `nodes` Gauss-Legendre nodes.
+    - `levels`: n. The levels are l = 0, ..., n - 1.
+    - `samples`: M. The terminal term has M^n samples, and level l has M^(n-l).
+    - `time`: "full-history" draws one random time R = s + (T - s) r per sample, with r of density
+      (1 - a) r^-a on (0, 1). "quadrature" uses Gauss-Legendre nodes of [s, T].
+    - `nodes`: number of nodes of the quadrature, 3 by default.
+    - `time_exponent`: a, with 0 <= a < 1. The default is 1/2 where z uses gradient weights, and 0
+      elsewhere.
     - `gradient`: how z is estimated.
-        - "pathwise" differentiates every term along its paths. It needs a Lipschitz g. If F depends
-          on z, three levels, or two levels with a reported gradient, differentiate z again and need
-          a g with Lipschitz first derivatives.
-        - "weights" is the method of the paper, and needs no smoothness of g.
-        - "centred" subtracts the mean of the other samples before weighting, and is much less
-          noisy.
-        - "mixed" uses path derivatives of g and of F(t, x, 0, 0), and centred weights for the
-          differences of F, which contain z. A g with kinks is allowed.
-        - "auto" takes the first of pathwise, mixed and centred that is valid.
+        - "pathwise" differentiates every term along its paths. A reported gradient differentiates g
+          once. If F depends on z, the n levels differentiate g another n - 1 times. If g is
+          differentiated k times, its derivatives of order k - 1 must be Lipschitz.
+        - "weights" uses gradient weights as the paper does, and needs no smoothness of g.
+        - "centred" uses gradient weights, and first subtracts from each sample the mean of the
+          other samples. Its variance is much smaller. With sampling="antithetic" or "rqmc" it is
+          the same as "weights".
+        - "mixed" uses path derivatives of g and of F(t, x, 0, 0), and centred gradient weights for
+          the differences of F, which contain z. A g with kinks is allowed.
+        - "auto" takes the first of "pathwise", "mixed" and "centred" that g and F allow.
     - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
     - `sampling`: "mc" draws independent samples. "antithetic" draws mirrored pairs with stratified
-      times (`samples` a multiple of 4). "rqmc" draws scrambled nets, rotated toward the gradient of
-      the surrogate (`samples` a power of 2).
+      times (`samples` a multiple of 4). "rqmc" draws scrambled Sobol nets, whose first path
+      component moves along the gradient of the surrogate (`samples` a power of 2, at least 4).
     - `pairs`: U enters F as the mean of two independent halves a and b, and
-      J(U) = 2 F(U) - (F(a) + F(b))/2 replaces F(U). This removes the leading bias from the noise of
-      U. The bias is zero if F is quadratic. With sampling="mc" the two terms of a difference are
-      also coupled: U_l without its last level is the mean of M independent U_{l-1}.
-    - `allocation`: samples of the levels of U_n itself. "paper" takes M^n and M^(n-l). "measured"
-      takes, at each point, the numbers with the least work for the variances of a pilot, and omits
+      J(U) = 2 F(U) - (F(a) + F(b))/2 replaces F(U). This removes the leading bias from the
+      statistical error of U, and the whole bias if F is quadratic. With sampling="mc", the two
+      terms of D_l are also coupled: U_l without its last level is the mean of M independent
+      U_{l-1}, and D_l is J(U_l) minus the mean of J over these U_{l-1}.
+    - `allocation`: samples of the terms of U_n itself. "paper" takes M^n and M^(n-l). "measured"
+      takes, at each point, the numbers with the least work for the variances of a pilot. It omits
       the last levels where they add less than they cost.
-    - `steps`: steps of a path with `scheme`; "auto" draws paths exactly where possible, and
-      elsewhere takes enough steps for the step bias to stay below the statistical error.
+    - `scheme`: stepping scheme of paths that are simulated in steps.
+    - `steps`: steps of a path, an even number. "auto" draws paths exactly where possible. Elsewhere
+      it takes enough steps for the step bias to stay below the statistical error.
+
+    Raises ArgumentError or ArgumentTypeError if an argument is not valid or does not suit another.
     """
 
-    # Steps of a path while steps="auto" is not settled.
+    # Steps of a path until a pilot has settled steps="auto".
     fewest_steps: ClassVar[int] = 16
 
     levels: int = eqx.field(static=True)
@@ -171,7 +192,7 @@ class Picard(AbstractTunable):
 
     @property
     def max_steepness(self) -> tuple[float, float]:
-        # Where the two steepnesses add up to more than 1, increments grow before they decay.
+        # Where the two steepnesses add up to more than 1, increments may grow before they decay.
         return 1.0, 1.0
 
     def default_tuning(self, equation: AbstractEquation, gradient: bool) -> Tuning:
@@ -198,8 +219,8 @@ class Picard(AbstractTunable):
         return inner + gradient
 
     def bias_variants(self, equation: AbstractEquation) -> tuple[tuple[Variant, Variant], ...]:
-        # Without means inside F, or with a jackknife in every replicate, there is nothing to
-        # measure.
+        # There is no noise bias to measure without a mean inside F, or with a jackknife in every
+        # replicate. With a threshold the bias is unknown anyway; see `level_bias`.
         has_means = self.levels >= 2 and self.samples >= 2 and not equation.is_linear
         if not has_means or self.threshold is not None or self.pairs:
             return ()
@@ -224,11 +245,11 @@ class Picard(AbstractTunable):
         terms = iterates.terms(self.levels, key, t, x, gradient, outermost=True)
         increments = jnp.stack([term.u for term in terms])
         sizes = jnp.stack([term.size for term in terms])
-        # Level l adds F(U_l), and level l + 1 subtracts it: their means are equal.
+        # Level l adds F(U_l) - F(0), and level l + 1 subtracts it. The means are equal.
         differences = [a.new - b.old for a, b in itertools.pairwise(terms[2:])]
         telescoping = jnp.stack(differences) if differences else jnp.zeros(0, x.dtype)
         if tuning.samples is not None:
-            # An omitted level subtracts nothing.
+            # An omitted level has no term to compare with.
             telescoping = jnp.where(jnp.asarray(tuning.samples)[3:] > 0, telescoping, 0)
         solution = iterates.solution(t, x, sum_of(terms))
         if not gradient:
@@ -261,17 +282,21 @@ class Picard(AbstractTunable):
     ) -> NDArray[Any]:
         """Extrapolate what the levels beyond the last would add.
 
-        The last increment estimates E U_n - E U_{n-1}. If the ratio of the last two increments is
-        q, the omitted levels add about q/(1-q) times the last. For q > 1/2 the whole last increment
-        is reported. With two levels, q compares mean absolute samples, because the means of the
-        earlier increments may cancel, and q times the last increment is reported.
+        The mean of the last increment estimates E u_n - E u_{n-1}. If the last two increments have
+        the ratio q, the omitted levels add about q/(1 - q) times the last one. For q > 1/2 the
+        absolute value of the last increment is returned.
+
+        With two levels, q is the mean absolute sample of level 1 over that of the terminal term and
+        level 0 together, because the means of these two may cancel. The result is then min(q, 1)
+        times the last increment.
         """
-        # The increments show neither the error of a quadrature in time nor that of a clip.
+        # The increments show neither the error of a quadrature in time nor that of a threshold.
         if self.threshold is not None or self.time == "quadrature":
             return np.full(mean.shape[:-1], np.nan)
         if equation.is_linear:
             return np.zeros(mean.shape[:-1])
-        # One level says nothing about the next. One sample inside F has no halves to compare.
+        # With one level there is no ratio. One sample inside F has no two halves, so the noise bias
+        # is unknown.
         if self.levels == 1 or self.samples == 1:
             return np.full(mean.shape[:-1], np.nan)
         last = np.abs(mean[..., -1])
@@ -287,14 +312,14 @@ class Picard(AbstractTunable):
     def paths(
         self, equation: AbstractEquation, steps: int, coarse: bool | Array = False
     ) -> AbstractPathLaw:
-        """Return the law of the paths: exact if `steps` is 0."""
+        """Return the law of the paths, which is the exact one if `steps` is 0."""
         exact = equation.dynamics.exact
         if steps == 0 and exact is not None:
             return exact
         return Stepped(dynamics=equation.dynamics, scheme=self.scheme, steps=steps, coarse=coarse)
 
     def _steps(self, equation: AbstractEquation) -> int:
-        """Return the requested steps, the fewest if they are left open, 0 for exact paths."""
+        """Return the steps of a path: 0 for exact paths, `fewest_steps` if steps="auto"."""
         if self.step_order(equation)[0] == 0:
             return 0
         return self.fewest_steps if self.steps == "auto" else self.steps

@@ -1,8 +1,7 @@
 """Execution: compiled programs, the executors that run them, and the sums of their replicates.
 
-An extender who wants to run programs elsewhere subclasses `AbstractExecutor`, implements `run` and
-`map`, and passes an instance as `scasml.correct(..., executor=...)`. A worker process calls
-`compute(program, rows)`.
+To run programs elsewhere, subclass `AbstractExecutor`, implement `run` and `map`, and pass an
+instance as `scasml.correct(..., executor=...)`. A worker process calls `compute(program, rows)`.
 """
 
 from .executor import AbstractExecutor, Part

@@ -1,7 +1,8 @@
 """The accumulator: running sums of the replicates of the points that one program serves.
 
-`rows` lists the rows that bring every point to a number of replicates. `add` adds their replicates.
-`estimate` returns value, count, standard error and bias of every point.
+`run` computes the replicates that bring every point to a target number, and adds them to the sums.
+`estimate` returns value, count, standard error and bias of every point. `missing` and `add` are the
+two halves of `run`.
 """
 
 import time
@@ -26,16 +27,19 @@ from .stopping import Estimate
 
 
 class KnownBias(NamedTuple):
-    """Biases that pilots measured before the run, at each point."""
+    """What is known of the bias before the run, mostly from pilots."""
 
-    steps: Floats  # of the value, (points,)
-    gradient_steps: Floats  # of the gradient, (points, d)
-    omitted: Floats | float = 0.0  # bound on the increments that the tuning omits
-    factor: float = 1.0  # how many times larger the level bias may be than the increments show
+    steps: Floats  # step bias of the value, (points,)
+    gradient_steps: Floats  # step bias of the gradient, (points, d)
+    omitted: Floats | float = 0.0  # bound on the increments that the tuning omits, (points,)
+    factor: float = 1.0  # by which the level bias of the estimator is multiplied
 
 
 class Accumulator:
-    """Sums over the replicates of some points, all computed by one program."""
+    """Sums over the replicates of some points, all computed by one program.
+
+    Values and gradients in the sums are relative to the surrogate, as in `Replicates`.
+    """
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class Accumulator:
         if isinstance(estimator, AbstractTunable):
             pairs = estimator.bias_variants(program.equation)
         self.noise = NoiseBias(pairs, count, dim, program.gradient, points.x.dtype)
-        self.seconds, self.rows_run = 0.0, 0  # wall-clock time without compilation
+        self.seconds, self.rows_run = 0.0, 0  # wall-clock time of these rows, without compilation
         self._terminal_slope: Floats | None = None
         self._biases: dict[str, Floats] | None = None  # valid until more rows are added
         self._rounding: tuple[Floats, Floats] = (np.zeros(count), np.zeros((count, dim)))
@@ -71,16 +75,19 @@ class Accumulator:
 
     @property
     def count(self) -> NDArray[np.int64]:
-        """Replicates of every point."""
+        """The number of replicates of every point, without variants other than `MAIN`."""
         return self.value.count.astype(np.int64)
 
     @property
     def seconds_per_row(self) -> float:
-        """Wall-clock time of a row with all workers busy; 0 while unknown."""
+        """Mean wall-clock time per row with all workers busy; 0 before any row is run."""
         return self.seconds / self.rows_run if self.rows_run else 0.0
 
     def run(self, targets: NDArray[np.int64]) -> Iterator[int]:
-        """Bring every point to its target; yield the number of rows of each part as it arrives."""
+        """Bring every point to its target (points,) of replicates, and add the replicates.
+
+        Yields the number of rows of each part once that part is added.
+        """
         wanted = self.missing(targets)
         parts = run_rows(self.executor, self.program, self.points, self.tuning, wanted)
         while True:
@@ -98,9 +105,10 @@ class Accumulator:
             yield part.rows.stop - part.rows.start
 
     def missing(self, targets: NDArray[np.int64]) -> RowNumbers:
-        """Return the rows that bring every point to its target.
+        """Return the rows that bring every point to its target (points,) of replicates.
 
-        The next replicate of every point comes first, with its variants, then the one after it.
+        The next replicate of every point comes first, then its variants, then the replicate after
+        it, and so on.
         """
         point, replicate = _missing(self.count, targets)
         variant = np.full(len(point), int(Variant.MAIN))
@@ -116,7 +124,7 @@ class Accumulator:
         return RowNumbers(point[order], replicate[order], variant[order])
 
     def add(self, rows: RowNumbers, replicates: Replicates) -> None:
-        """Add the replicates of rows."""
+        """Add the replicates of these rows to the sums."""
         self._biases = None
         point, slopes = rows.point, replicates.gradient_increments
         self.noise.add(
@@ -149,11 +157,15 @@ class Accumulator:
             return Estimate(value, self.value.count, self.value.stderr, self.bias())
 
     def bias(self) -> Floats:
-        """Return the bias of the value: the sum of its parts."""
+        """Return the bias of the value, (points,): the sum of its parts, NaN if one is unknown."""
         return sum(self.biases().values(), np.zeros(len(self.points)))
 
     def biases(self) -> dict[str, Floats]:
-        """Return the parts of the bias: omitted levels, noise inside F, steps, rounding."""
+        """Return the parts of the bias of the value, (points,) each.
+
+        "levels" is that of omitted levels and increments, "noise" that of noise inside F, "steps"
+        that of the steps of paths, and "rounding" the rounding error.
+        """
         if self._biases is None:
             self._biases = self._compute_biases()
         return self._biases
@@ -168,16 +180,17 @@ class Accumulator:
         last_digits = last_digit(self.points.x.dtype, self.surrogate_value, self.value.mean)
         return {
             "levels": levels,
+            # Adding 0 * levels makes the noise bias NaN where the level bias is unknown.
             "noise": self.noise.value_bias() + 0 * levels,
             "steps": known.steps,
             "rounding": self._rounding[0] + last_digits,
         }
 
     def gradient_bias(self) -> Floats:
-        """Return the bias of the gradient, shape (points, d)."""
+        """Return the bias of the gradient, shape (points, d); NaN where it is unknown."""
         estimator, sizes = self.program.estimator, self.sizes.mean
-        # The fraction of the last increment that the omitted levels add. It comes from values, so
-        # it does not depend on the units of x.
+        # The omitted levels add this fraction of the last increment. The fraction is computed from
+        # values and not from gradients, so it does not depend on the units of x.
         added = estimator.level_bias(self.program.equation, sizes, sizes)
         last = sizes[:, -1]
         fraction = np.divide(
@@ -205,10 +218,10 @@ class Accumulator:
         return stated
 
     def _linearisation_point(self) -> tuple[Floats, Floats]:
-        """Return value and gradient at which the steepness of F is evaluated."""
+        """Return the value (points,) and the gradient (points, d) at which F is differentiated."""
         program = self.program
         if program.start_model is not None:
-            # The solution of the equation is the defect. At the start it is zero.
+            # The solution of the equation is the defect of the start. Zero stands for the start.
             return np.zeros(len(self.points)), np.zeros_like(self.surrogate_slope)
         if program.gradient:
             slope = self.surrogate_slope + self.gradient.mean
@@ -221,7 +234,7 @@ class Accumulator:
         return self.surrogate_value + self.value.mean, slope
 
     def evaluations(self) -> Evaluations:
-        """Return the cost of all replicates so far."""
+        """Return the cost of all replicates so far, with their variants."""
         program = self.program
         cost = lambda replicates: total_evaluations(
             program.estimator, program.equation, self.tuning, replicates
@@ -234,7 +247,10 @@ class Accumulator:
 def _missing(
     have: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (point, replicate) of the replicates between what each point has and its target."""
+    """Return the missing replicates as a pair (point, replicate) of arrays (missing,).
+
+    `have` and `targets` (points,) are the present and the wanted numbers of replicates.
+    """
     missing = np.maximum(targets - have, 0)
     point = np.repeat(np.arange(len(have)), missing)
     first = np.repeat(np.cumsum(missing) - missing, missing)

@@ -14,9 +14,9 @@ from .program import Program, Replicates, Rows
 
 
 class Part(NamedTuple):
-    """The replicates of a slice of the rows that an executor was given."""
+    """The replicates of consecutive rows, out of all rows that an executor was given."""
 
-    rows: slice  # with start and stop, and step 1
+    rows: slice  # with start and stop; the step is 1
     replicates: Replicates
     compile_seconds: float = 0.0  # wall-clock time that went into compilation, if known
 
@@ -28,7 +28,7 @@ class AbstractExecutor(abc.ABC):
     def run(self, program: Program, rows: Rows) -> Iterator[Part]:
         """Yield the replicates of all rows, in parts that cover each row once, in any order.
 
-        The caller may stop early; parts that it did not ask for need not be computed.
+        The caller may stop iterating early. The remaining parts then need not be computed.
         """
 
     @abc.abstractmethod
@@ -36,15 +36,16 @@ class AbstractExecutor(abc.ABC):
         """Apply a function of one point to every row of the columns.
 
         `function` is hashable or an Equinox module. It takes one row of each column and returns a
-        pytree of arrays. The result is the same pytree of NumPy arrays with a leading axis of rows,
-        in the dtype of the first column. `apply_at_points` does this in the present process.
+        pytree of arrays. The columns are arrays with a leading axis of rows. The result is the same
+        pytree of NumPy arrays with a leading axis of rows, computed in the dtype of the first
+        column. `apply_at_points` does this in the present process.
         """
 
 
 def in_order(parts: Iterable[Part], count: int) -> Iterator[Part]:
-    """Yield parts in the order of their rows, whatever order they arrive in.
+    """Yield parts in the order of their rows, in whatever order they arrive.
 
-    Raises RuntimeError at the end if one of the `count` rows is missing or was returned twice.
+    Raises RuntimeError after the last part if one of the `count` rows is missing or came twice.
     """
     waiting: dict[int, Part] = {}
     following = 0

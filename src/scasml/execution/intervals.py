@@ -9,19 +9,22 @@ from .._support.types import Floats
 # Level of the interval that decides when a point is done, and whether a correction is noise.
 LEVEL = 0.95
 NEWTON_STEPS = 8
-# Bias over standard error from which on the half width grows by the bias itself.
+# Largest ratio of bias to standard error for which the quantile is solved. Beyond it, the half
+# width grows by as much as the bias.
 LARGEST_RELATIVE_BIAS = 1e4
 
 
 def student_quantile(level: float, count: Any, bias: Any = 0.0) -> Floats:
-    """Return the half width, in standard errors, of an interval that covers `level`.
+    """Return the half width, in standard errors, of an interval with the coverage `level`.
 
     **Arguments:**
 
     - `level`: probability between 0 and 1.
-    - `count`: number of Gaussian replicates of the mean; below 2 the result is NaN.
-    - `bias`: largest bias in either direction, in standard errors. The half width grows by a little
-      less than that number: a biased error leaves the interval at one end only.
+    - `count`: number of Gaussian replicates in the mean. Below 2 the result is NaN.
+    - `bias`: largest absolute bias, in standard errors. The half width grows by a little less than
+      `bias`, because a biased error leaves the interval mostly at one end.
+
+    `count` and `bias` are broadcast against each other, and the result has their common shape.
     """
     from scipy.special import gammaln, stdtr, stdtrit
 
@@ -41,9 +44,11 @@ def student_quantile(level: float, count: Any, bias: Any = 0.0) -> Floats:
 
 
 def half_width(level: float, count: Any, stderr: Any, bias: Any) -> Floats:
-    """Return the half width of the interval that covers `level`.
+    """Return the half width of the interval with the coverage `level`.
 
-    `bias` bounds the bias in either direction; a bias of NaN, which is unknown, counts as 0.
+    The interval is for a mean over `count` replicates with the standard error `stderr`. `bias` is a
+    bound on the absolute bias. NaN means that it is unknown, and counts as 0. The arrays are
+    broadcast against each other.
     """
     stderr, bias = np.asarray(stderr, float), np.nan_to_num(np.asarray(bias, float))
     relative = np.divide(

@@ -18,12 +18,13 @@ from .._support.types import Floats
 from .executor import AbstractExecutor, Part
 from .program import CAPACITY, Program, Replicates, Rows, prepare
 
-# Wall-clock time of one call, so that progress, deadlines and interrupts are noticed soon.
+# Wall-clock seconds of one call of a program. Calls are short, so that the caller can soon report
+# progress, and react to deadlines and interrupts.
 ROUND_SECONDS = 0.2
 
 
 class LocalExecutor(AbstractExecutor):
-    """All cores of this process.
+    """Runs programs in threads, on all cores that this process may use.
 
     `chunk` is the number of rows of one call of a compiled program. By default it is chosen so that
     a call takes about a fifth of a second. Results do not depend on it.
@@ -36,7 +37,8 @@ class LocalExecutor(AbstractExecutor):
         total = len(rows)
         if total == 0:
             return
-        # Everything runs in threads of the pool, compilation too: JAX's settings are per thread.
+        # Everything runs in threads of the pool, also compilation, because JAX's settings are per
+        # thread.
         prepared = _pool().submit(prepare, program, rows, rows.x.dtype).result()
         compiled, compile_seconds = prepared.compiled, prepared.compile_seconds
         workers = 1 if compiled.is_serial else _cores()
@@ -82,7 +84,8 @@ class _OneRow(eqx.Module):
 def apply_at_points(function: Callable[..., Any], *columns: NDArray[Any]) -> Any:
     """Apply a function of one point to every row of the columns, in this thread.
 
-    The function is compiled once for any number of rows.
+    This is `AbstractExecutor.map` in the present process. The function is compiled once for any
+    number of rows.
     """
     prepared = prepare(_OneRow(function), columns, columns[0].dtype)
     count = max(len(columns[0]), 1)
@@ -103,7 +106,7 @@ class _ValueAndGradient(eqx.Module):
 def value_and_gradient(
     executor: AbstractExecutor, function: Callable[..., Array], *columns: NDArray[Any]
 ) -> tuple[Floats, Floats]:
-    """Return f and its gradient in the last argument at every row, as float64 arrays."""
+    """Return f (rows,) and its gradient in the last argument (rows, d), as float64 arrays."""
     if not len(columns[0]):
         return np.zeros(0), np.zeros((0, columns[-1].shape[1]))
     found = executor.map(_ValueAndGradient(function), *columns)

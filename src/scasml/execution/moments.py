@@ -14,7 +14,7 @@ class Groups:
     """The rows of one part of the work, grouped by the point that they belong to."""
 
     def __init__(self, point: NDArray[np.int64]):
-        """`point` (rows,) is the point of each row; a point may have several rows."""
+        """`point` (rows,) is the index of the point of each row; a point may have several rows."""
         self.point = point
         self._order = np.argsort(point, kind="stable")
         ordered = point[self._order]
@@ -29,7 +29,10 @@ class Groups:
         return [self._order[turn == k] for k in range(int(self._lengths.max(initial=0)))]
 
     def add(self, total: Floats, rows: Floats) -> None:
-        """Do total[point] += row, one row after the other."""
+        """Do total[point] += row for each of `rows`, one after the other.
+
+        `rows` has the shape (rows, ...), and `total` has the shape (points, ...).
+        """
         if len(self.points) < self._lengths.max(initial=0):
             for point, start, length in zip(self.points, self._starts, self._lengths, strict=True):
                 own = rows[self._order[start : start + length]]
@@ -40,9 +43,10 @@ class Groups:
 
 
 class Moments:
-    """Counts and power sums of deviations from the first value of each element.
+    """Counts, and sums of the powers 1 to `order` of deviations from the first replicate.
 
-    Elements have shape (points, ...). `order` is the highest power.
+    `shape` is (points, ...), the shape of each sum and of each property. `count` has the shape
+    (points,).
     """
 
     def __init__(self, shape: tuple[int, ...], order: int = 2):
@@ -51,7 +55,7 @@ class Moments:
         self._sums = [np.zeros(shape) for _ in range(order)]
 
     def add(self, groups: Groups, rows: Floats) -> None:
-        """Add rows of shape (rows, ...)."""
+        """Add `rows` of shape (rows, ...), whose points are those of `groups`."""
         new = self.count[groups.points] == 0
         self._origin[groups.points[new]] = rows[groups.first[new]]
         deviations = rows - self._origin[groups.point]
@@ -63,7 +67,7 @@ class Moments:
 
     @property
     def _number(self) -> Floats:
-        """The count with the axes of the elements; at least 1, to divide by."""
+        """The count as a divisor of the sums: of shape (points, 1, ...), and at least 1."""
         return np.maximum(self.count, 1).reshape(-1, *(1,) * (self._origin.ndim - 1))
 
     @property
@@ -91,7 +95,7 @@ class Moments:
 
     @property
     def kurtosis(self) -> Floats:
-        """The kurtosis: 3 for a Gaussian, at least 1; NaN where nothing varies."""
+        """The kurtosis: 3 for a Gaussian, at least 1; NaN where all values are equal."""
         spread = self._central(2)
         return np.divide(
             self._central(4), spread**2, out=np.full_like(spread, np.nan), where=spread > 0
@@ -99,22 +103,25 @@ class Moments:
 
     @property
     def variance_of_variance(self) -> Floats:
-        """The squared relative error of the variance; 2/n for a Gaussian.
+        """The squared relative standard error of the variance; 2/n for n Gaussian replicates.
 
-        Above 0.1 the standard error itself is not known.
+        Where it exceeds 0.1, the standard error of the mean is unreliable.
         """
         return (self.kurtosis - 1) / self._number
 
 
 class Extremes:
-    """The `kept` smallest and the `kept` largest values of every point, sorted."""
+    """The `kept` smallest and the `kept` largest values of every point.
+
+    `low` and `high`, both (points, kept), are sorted. They begin as infinities.
+    """
 
     def __init__(self, points: int, kept: int = 32):
         self.low = np.full((points, kept), np.inf)
         self.high = np.full((points, kept), -np.inf)
 
     def add(self, groups: Groups, values: Floats) -> None:
-        """Add values of shape (rows,)."""
+        """Add values of shape (rows,), whose points are those of `groups`."""
         kept = self.low.shape[1]
         for turn in groups.turns():
             point, value = groups.point[turn], values[turn]

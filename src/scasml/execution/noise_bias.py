@@ -1,12 +1,13 @@
 """The bias that noise inside F causes, measured by variants of the first replicates.
 
 An estimator that evaluates F at a sample mean is biased, because E F(mean) differs from F(E mean).
-Two estimates of the size of that bias are kept, and the larger one is reported:
+With a and b the means over the even and over the odd samples, there are two estimates of that bias.
+The one with the larger absolute value is reported:
 
-- the jackknife: the mean of F over the two halves of the samples, minus F over all samples. Half
-  the samples have twice the noise variance, and so twice the bias;
-- F of the noise alone minus F(0). It stays valid if the noise is so large that F no longer grows
-  with it.
+- the jackknife (F(a) + F(b))/2 - F((a + b)/2). A mean over half the samples has twice the variance,
+  and so twice the bias.
+- (F(e) + F(-e))/2 - F(0) with e = (a - b)/2, the noise alone. It stays valid where the noise is so
+  large that F hardly grows with it.
 
 Both have the same mean if F is quadratic.
 """
@@ -19,15 +20,17 @@ from numpy.typing import NDArray
 from .._support.types import Floats
 from ..estimators import Variant
 
-# One replicate in 16 runs a pair of variants, and between 2 and 16 replicates of a point.
+# One in 16 replicates of a point runs a pair of variants, but at least 2 and at most 16 replicates.
+# These are the first ones.
 REPLICATES_PER_PAIR, MIN_PAIRS, MAX_PAIRS = 16, 2, 16
 
 
 class NoiseBias:
-    """Last increments of the variants of the first `MAX_PAIRS` replicates of every point.
+    """The last increments of the variants of the first `MAX_PAIRS` replicates of every point.
 
-    `pairs` are the pairs of variants: replicate r runs the pair number r modulo their number. The
-    first pair is compared with the main variant.
+    `pairs` is what `AbstractTunable.bias_variants` returns. Replicate r runs the pair number
+    r % len(pairs). The first pair makes the jackknife, with the main variant. The second pair makes
+    the estimate from the noise alone. Without pairs all biases are 0.
     """
 
     def __init__(
@@ -42,17 +45,17 @@ class NoiseBias:
         self.count = np.zeros(points, np.int64)  # replicates whose pair of variants is complete
         variants = len(Variant) if pairs else 0
         self._value = np.full((variants, points, MAX_PAIRS), np.nan)
-        # Rows arrive in the dtype of the simulation, so storing them in it loses no digits. Only
-        # sums of the gradients are kept once a pair is complete.
+        # Rows arrive in the dtype of the simulation, so storage in that dtype loses no digits. Once
+        # a pair is complete, only sums of its gradients are used.
         shape = (points, MAX_PAIRS // 2, dim) if self.gradient else (0, 0, 0)
         self._main, self._first = np.zeros(shape, dtype), np.zeros(shape, dtype)
         shape = (points, dim) if self.gradient else (0, 0)
         self._jackknife, self._alone = np.zeros(shape), np.zeros(shape)
 
     def due(self, targets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many replicates of each point should run their pair of variants.
+        """Return how many replicates of each point should run their pair of variants, (points,).
 
-        `targets` (points,) are the replicates that the points will have.
+        `targets` (points,) are the numbers of replicates that the points will have.
         """
         if not self.pairs:
             return self.count
@@ -71,7 +74,10 @@ class NoiseBias:
         value: Floats,
         slope: Floats | None,
     ) -> None:
-        """Add the last increments of rows: `value` (rows,) and `slope` (rows, d)."""
+        """Add the last increments of rows: `value` (rows,) and the gradient `slope` (rows, d).
+
+        `point`, `replicate` and `variant`, all (rows,), say where each row belongs.
+        """
         if not self.pairs:
             return
         early = replicate < MAX_PAIRS

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return the random key of each point, shape (points, 2).
+    """Return the random key of each point t (points,), x (points, d), of shape (points, 2).
 
     A key is a hash of the seed and of the coordinates of its point. So it depends neither on the
     index of the point nor on the other points.
@@ -27,10 +27,10 @@ def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32
 class Points:
     """Points with t < T.
 
-    `index` holds the user's numbers of the points, so that messages and answers name them right.
+    `index` has the number of each point in the arrays of the user, for messages and answers.
     """
 
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # (points,)
     t: NDArray[Any]  # (points,), in the dtype of the simulation
     x: NDArray[Any]  # (points, d)
     key: NDArray[np.uint32]  # (points, 2)

@@ -1,9 +1,9 @@
 """A program: one replicate of one estimator for one equation, compiled once and run for many rows.
 
 A `Program` maps one row (point, random key, replicate number, variant, samples) to the replicate of
-that row. `compute` compiles it, or finds it compiled, and runs it for all rows. The number of rows
-is an input of the compiled program, and each row is computed by itself. So results depend neither
-on the number of rows nor on how rows are split into calls.
+that row. `compute` runs it for all rows, and compiles it first if necessary. The number of rows is
+an input of the compiled program, and each row is computed by itself. So results depend neither on
+the number of rows nor on how rows are split into calls.
 """
 
 import threading
@@ -30,19 +30,23 @@ from ..estimators import AbstractEstimator, Replicate, Tuning
 # Rows of one call of a compiled program. Fewer rows are padded.
 CAPACITY = 256
 # Compiled programs that are kept. Each takes about 600 of the 65,530 memory mappings that Linux
-# allows a process by default, and a process without mappings left ends.
+# allows a process by default. A process that needs one more crashes.
 MOST_PROGRAMS = 48
 # Level 2 compiles in half the time of the default, and its programs are as fast.
 COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
 # Primitives that XLA passes to a library, which waits for XLA's own threads. If every thread runs
-# such a call, all of them wait for ever.
+# such a call, the process deadlocks.
 FACTORISATIONS = {"cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "qr", "schur"}
 OTHER_CALLS = {"ffi_call", "fft", "svd", "triangular_solve", "tridiagonal_solve"}
 LIBRARY_PRIMITIVES = FACTORISATIONS | OTHER_CALLS
 
 
 class Rows(eqx.Module):
-    """The inputs of a program, one row per replicate: NumPy arrays outside of programs."""
+    """The inputs of a program, one row per replicate.
+
+    The fields are NumPy arrays outside of programs. Inside, `Program` gets one row without the axis
+    of rows.
+    """
 
     t: Any  # (rows,)
     x: Any  # (rows, d)
@@ -63,7 +67,8 @@ class Replicates(NamedTuple):
     """The outputs of a program: one replicate per row.
 
     The fields are those of `Replicate` with a leading axis of rows. They estimate the solution
-    minus the surrogate, whatever the start of the program is.
+    minus the surrogate, whatever the start of the program is. Without a surrogate they estimate the
+    solution.
     """
 
     value: Any
@@ -73,7 +78,7 @@ class Replicates(NamedTuple):
     sizes: Any
     telescoping: Any
     # Value (rows,) and gradient (rows, d) of the surrogate, or None without one. They come from the
-    # same program as the replicates, so both use the same model.
+    # same program as the replicates, so both use the same arrays of the surrogate.
     surrogate: Any
 
     def at(self, rows: Any) -> "Replicates":
@@ -86,8 +91,8 @@ class Program(eqx.Module):
 
     **Arguments:**
 
-    - `equation`: the equation that the estimator solves: that of the defect of the start.
-    - `estimator`, `tuning`: how it is solved. Samples per increment come from the row.
+    - `equation`: the equation that the estimator solves, which is that of the defect of the start.
+    - `estimator`, `tuning`: how it is solved. The samples per increment come from the row.
     - `surrogate`: replicates are reported relative to it; None is zero.
     - `start`: the model whose defect `equation` describes; None is zero.
     - `gradient`: whether gradients are estimated too.
@@ -145,7 +150,11 @@ def _value_and_gradient(
 
 
 def _relative_to(estimate: Replicate, start: Any, surrogate: Any, x: Any) -> Replicate:
-    """Add start - surrogate to an estimate of u - start, and to its first increment."""
+    """Return an estimate of u - surrogate from an estimate of u - start.
+
+    start - surrogate is added to the value and to the first increment. `start` and `surrogate` are
+    values with gradients, or None for zero.
+    """
     zero = (jnp.zeros((), x.dtype), jnp.zeros_like(x))
     value, slope = jax.tree.map(
         jnp.subtract, zero if start is None else start, zero if surrogate is None else surrogate
@@ -165,12 +174,13 @@ class Compiled(NamedTuple):
     call: Callable[..., Any]
     # Whether it calls a library that must not run in two threads at once.
     is_serial: bool
-    # Rows that take about one round of an executor, by the samples of a row.
+    # Number of samples of a row -> number of rows that one call of an executor should have. An
+    # executor fills this dictionary.
     rows_per_call: dict[int, int]
 
 
 class _CompiledPrograms:
-    """Compiled functions by structure; the least recently used is dropped first."""
+    """The most recently used compiled functions, at most `size`, by structure."""
 
     def __init__(self, size: int):
         self.size, self._lock = size, threading.Lock()
@@ -209,7 +219,7 @@ class Prepared(NamedTuple):
     def __call__(self, columns: Any) -> Any:
         """Run the function for each row of the columns, and return NumPy arrays.
 
-        There are at most CAPACITY rows.
+        The columns have at most CAPACITY rows.
         """
         count = len(jax.tree.leaves(columns)[0])
         with use_dtype(self.dtype):
@@ -219,7 +229,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) -> Prepared:
-    """Compile a function of one row, or find it compiled.
+    """Return a function of one row with its compiled program, which is compiled if necessary.
 
     **Arguments:**
 
@@ -255,7 +265,7 @@ def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) 
 
 def _loop(f: Callable[[Any], Any], columns: Any, count: Any) -> Any:
     """Apply f to the first `count` rows, one after the other; the other outputs are zero."""
-    # f is traced once here, and not again by the loop: tracing is slow.
+    # f is traced only once, here and not in the loop, because tracing is slow.
     first_row = jax.tree.map(lambda a: a[0], columns)
     traced, one = jax.make_jaxpr(f, return_shape=True)(first_row)
     capacity = jax.tree.leaves(columns)[0].shape[0]
@@ -272,7 +282,7 @@ def _loop(f: Callable[[Any], Any], columns: Any, count: Any) -> Any:
 
 
 def _padded(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows followed by zeros, CAPACITY in all."""
+    """Return the rows followed by rows of zeros, CAPACITY rows in all."""
     full = np.zeros((CAPACITY, *rows.shape[1:]), rows.dtype)
     full[: len(rows)] = rows
     return full

@@ -1,8 +1,8 @@
 """The rounding error that averaging over replicates does not remove.
 
-Rounding along a path differs from replicate to replicate, so it is part of their scatter. The
-rounding of the start, or of g at the horizon, is the same in all replicates. It is measured by a
-second evaluation in float64.
+The rounding error along a path differs from replicate to replicate, so the standard error includes
+it. The rounding error of the start is the same in all replicates. Values g(x) at points with t = T
+have no replicates. These errors are measured by a second evaluation in float64.
 """
 
 from typing import Any
@@ -21,9 +21,10 @@ DOUBLE = np.dtype(np.float64)
 def rounding_error(
     executor: AbstractExecutor, model: Any, *columns: NDArray[Any]
 ) -> tuple[Floats, Floats]:
-    """Return the rounding errors of the value and of the gradient of a model.
+    """Return the rounding errors of a model's value (points,) and gradient (points, d).
 
-    The last column holds the states x. Their own rounding counts too.
+    The columns are the arguments of the model, one row per point. The last column has the states x
+    (points, d), in the dtype of the simulation. The rounding of x itself counts too.
     """
     x = columns[-1]
     value, slope = value_and_gradient(executor, model, *columns)
@@ -38,7 +39,7 @@ def rounding_error(
 
 
 def last_digit(dtype: Any, *sizes: Floats) -> Floats:
-    """Return the sum of one unit in the last place of each of the sizes."""
+    """Return the sum of eps |size| over the sizes, with the machine epsilon eps of `dtype`."""
     with np.errstate(invalid="ignore"):
         return np.finfo(dtype).eps * sum(np.nan_to_num(np.abs(size)) for size in sizes)
 
@@ -46,7 +47,7 @@ def last_digit(dtype: Any, *sizes: Floats) -> Floats:
 def _in_double(
     executor: AbstractExecutor, model: Any, *columns: NDArray[Any]
 ) -> tuple[Floats, Floats] | None:
-    """Evaluate in float64; None if the model works in float32 only, as some loops do."""
+    """Return value and gradient in float64, or None if the model runs in float32 only."""
     try:
         with use_dtype(DOUBLE):
             wide = (column.astype(DOUBLE) for column in columns)

@@ -23,15 +23,20 @@ REPORT_SECONDS = 0.1
 class Round(NamedTuple):
     """The state of a run after one round, over all points that have an error bar."""
 
-    replicates: float  # mean replicates per point
+    replicates: float  # mean number of replicates of a point
     seconds: float  # since the call began
     median: float  # median half width of the 95 % intervals
     worst: float  # largest half width
-    bias: float  # median bias
+    bias: float  # median bias; an unknown bias counts as 0
 
 
 class Run:
-    """The accumulators of one call, between its rounds."""
+    """The accumulators of one call, between its rounds.
+
+    `is_over` says that no round should follow, and `was_interrupted` that Ctrl-C was pressed.
+    `is_late` says that the deadline passed before every point had an error bar. `history` has one
+    `Round` for each round.
+    """
 
     def __init__(
         self,
@@ -40,7 +45,10 @@ class Run:
         began: float,
         points: int,
     ):
-        """`began` is on `time.monotonic`; `points` counts also the points that need no run."""
+        """`began` is a time on the clock `time.monotonic`, at which the call began.
+
+        `points` is the number of all points of the call, those included that need no simulation.
+        """
         self.rule, self.accumulators, self.began, self.points = rule, accumulators, began, points
         self.deadline = np.inf if rule.seconds is None else began + rule.seconds
         self.is_over = self.is_late = self.was_interrupted = False
@@ -50,7 +58,8 @@ class Run:
     def round(self, interruption: Interruption, report: Report | None) -> None:
         """Run one round: bring every point to the count that the stopping rule wants next.
 
-        Raises KeyboardInterrupt if it is interrupted before every point has an error bar.
+        The round ends early at the deadline or at Ctrl-C, once every point has an error bar. Before
+        that, Ctrl-C raises KeyboardInterrupt. `report` receives the progress, unless it is None.
         """
         targets = [self.rule.next_counts(each.estimate()) for each in self.accumulators]
         has_clock = self.deadline < np.inf or self.rule.is_default
@@ -99,7 +108,7 @@ class Run:
         return time.monotonic() >= self.deadline
 
     def _report(self, report: Report | None, last: bool = False) -> None:
-        """Report the progress, unless the last report was a moment ago."""
+        """Report the progress, at most every `REPORT_SECONDS` except for the last report."""
         now = time.monotonic()
         if report is None or (now - self._reported < REPORT_SECONDS and not last):
             return

@@ -1,7 +1,7 @@
 """Which rows to run: point, replicate and variant of each, and how they reach an executor.
 
-`RowNumbers` needs 24 bytes per row. `run_rows` makes the `Rows` of a program from it, block by
-block, so that memory does not grow with the number of replicates.
+`RowNumbers` needs 24 bytes per row. `run_rows` makes the `Rows` of a program from it in blocks, so
+that the states x of all rows are never in memory at once.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class RowNumbers(NamedTuple):
     """The point, the replicate and the variant of each row, all of shape (rows,)."""
 
     point: NDArray[np.int64]  # index into the points of an accumulator or a task
-    replicate: NDArray[np.int64]
+    replicate: NDArray[np.int64]  # number of the replicate at its point
     variant: NDArray[np.int64]  # a value of `Variant`
 
     def at(self, rows: Any) -> "RowNumbers":
@@ -32,7 +32,7 @@ class RowNumbers(NamedTuple):
 
 
 def rows_at(points: Points, tuning: Tuning, numbers: RowNumbers) -> Rows:
-    """Return the rows of a program with these numbers."""
+    """Return the inputs of a program for rows with these numbers."""
     point, samples = numbers.point, None
     if tuning.samples is not None:
         width = np.shape(tuning.samples)[-1]
@@ -54,7 +54,7 @@ def run_rows(
     tuning: Tuning,
     numbers: RowNumbers,
 ) -> Iterator[Part]:
-    """Run a program for all rows, and yield their replicates in the order of the rows."""
+    """Run a program for all rows with these numbers, and yield parts in the order of the rows."""
     for start in range(0, len(numbers.point), ROWS_PER_BLOCK):
         rows = rows_at(points, tuning, numbers.at(slice(start, start + ROWS_PER_BLOCK)))
         for part in in_order(executor.run(program, rows), len(rows)):

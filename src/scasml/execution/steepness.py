@@ -1,11 +1,11 @@
 """Steepness of F over the remaining time: (T - t) |a| in u and (T - t) |b|^2 in z.
 
-a = F_u and b = F_z. To first order a defect v solves v_t + L v + a v + <b, z> + eps = 0. Picard's
-iteration is the power series of its solution in a and b. Its terms behave like those of the
-exponential series in the sum of the two steepnesses. If the sum exceeds 1, the first increments say
-nothing about the sum of the series. The linearised equation moves b into its paths, whatever its
-size, and weights paths by e^{int a}. If that weight spans too many orders of magnitude, few samples
-see the paths that matter.
+Here a = F_u and b = F_z. To first order, a defect v solves v_t + L v + a v + <b, z> + eps = 0 with
+the generator L of X and the residual eps. Picard iteration is the power series of v in a and b. Its
+terms behave like those of the exponential series in the sum of the two steepnesses. If that sum
+exceeds 1, the first increments do not show how large the later ones are. The linearised equation
+moves b of any size into its paths, and gives paths the factor exp(int a). If that factor spans too
+many orders of magnitude, very few samples determine the mean.
 """
 
 from typing import Any
@@ -36,10 +36,10 @@ def steepness_at(
     u: NDArray[Any],
     slope: NDArray[Any],
 ) -> tuple[Floats, Floats]:
-    """Return the steepness in u and in z at each point.
+    """Return the steepness in u and in z at each point, (points,) each.
 
-    `u` (points,) and `slope` (points, d) are the solution of the equation and its gradient there.
-    The solution of the equation of a defect is 0 at the surrogate.
+    F is differentiated at `u` (points,) and the gradient `slope` (points, d), which should be close
+    to the solution of `equation`. For the equation of a defect, zeros stand for the surrogate.
     """
     columns = (t, x, u.astype(x.dtype), slope.astype(x.dtype))
     return executor.map(_Steepness(equation), *columns)
@@ -50,7 +50,7 @@ def terminal_slope(
 ) -> Floats:
     """Return the gradient in x of the mean of g over probe paths, shape (points, d).
 
-    This is a rough estimate of grad u for runs that estimate no gradient. It leaves F out.
+    This is a rough estimate of grad u that ignores F, for runs that estimate no gradient.
     """
     found = executor.map(_TerminalSlope(equation), points.t, points.x, points.key)
     return found.astype(np.float64)

@@ -1,7 +1,7 @@
 """Stopping rules: how many replicates every point gets next.
 
-A rule sees counts, error bars and clocks only. What a point gets depends on that point alone,
-except for clocks.
+A rule uses only counts, error bars and clocks. The replicates of a point depend on that point
+alone, except where a clock ends the run.
 """
 
 from typing import NamedTuple
@@ -14,16 +14,18 @@ from .intervals import LEVEL, half_width
 
 # Seconds of simulation where no rule is given.
 DEFAULT_SECONDS = 1.0
-# With fewer replicates an error bar is too often too small by chance, and would end the run.
+# Fewest replicates with which a tolerance counts as met. With fewer, an error bar is too often too
+# small by chance.
 MIN_REPLICATES = 16
-# Largest and smallest growth of the replicates of a point in one round.
+# Largest and smallest factor by which the replicates of a point grow in one round.
 MAX_GROWTH, MIN_GROWTH = 4.0, 1.25
-# Growth of a round without a tolerance.
+# Factor of growth in a round without a tolerance.
 DOUBLING = 2.0
-# Replicates beyond the predicted number, so that one round more is rarely needed.
+# Factor on the predicted number of replicates, so that another round is rarely needed.
 MARGIN = 1.05
-# Replicates from which on the estimate of the bias is believed to exceed the tolerance.
+# Fewest replicates with which an estimated bias above the tolerance ends the run of a point.
 REPLICATES_FOR_BIAS = 64
+# Most replicates of one point, if the user sets no number.
 MAX_REPLICATES = 2**20
 
 
@@ -39,14 +41,14 @@ class Estimate(NamedTuple):
 class StoppingRule(NamedTuple):
     """The user's stopping rules. A point is done when the first of them is reached.
 
-    Without any rule the run takes DEFAULT_SECONDS.
+    Without any rule the run simulates for DEFAULT_SECONDS.
     """
 
-    replicates: int | None = None
-    seconds: float | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    anytime: bool = False  # rounds at most double the replicates, without end unless a rule says so
+    replicates: int | None = None  # most replicates of a point
+    seconds: float | None = None  # wall-clock time since the call began
+    rtol: float | None = None  # allowed half width of the 95 % interval, relative to |value|
+    atol: float | None = None  # allowed half width; the larger of both tolerances applies
+    anytime: bool = False  # rounds at most double the replicates, and only a rule ends the run
 
     @property
     def has_tolerance(self) -> bool:
@@ -73,14 +75,17 @@ class StoppingRule(NamedTuple):
             return enough & (self.needed(estimate) <= estimate.replicates)
 
     def bias_limited(self, estimate: Estimate) -> NDArray[np.bool_]:
-        """Return where no number of replicates meets the tolerance, because the bias exceeds it."""
+        """Return where the bias reaches the tolerance, so that no number of replicates meets it.
+
+        Points with fewer than REPLICATES_FOR_BIAS replicates do not count.
+        """
         too_biased = np.nan_to_num(estimate.bias) >= self.tolerance(estimate.value)
         return (estimate.replicates >= REPLICATES_FOR_BIAS) & too_biased
 
     def needed(self, estimate: Estimate) -> Floats:
-        """Return how many replicates the tolerance takes, by the 1/sqrt(N) law.
+        """Return how many replicates meet the tolerance, if the half width falls as 1/sqrt(N).
 
-        The number is infinite where the bias alone exceeds the tolerance.
+        The number is infinite where the bias alone reaches the tolerance.
         """
         value, count, stderr, bias = estimate
         bias, tolerance = np.nan_to_num(bias), self.tolerance(value)
@@ -92,9 +97,9 @@ class StoppingRule(NamedTuple):
         return np.where((statistical == 0) & (allowed >= 0), 0.0, needed)
 
     def next_counts(self, estimate: Estimate) -> NDArray[np.int64]:
-        """Return the replicates every point should have after the next round.
+        """Return the replicates that every point should have after the next round, (points,).
 
-        That is the present count of a point that is done.
+        A point that is done keeps its present count.
         """
         value, count, _, _ = estimate
         start = 2 if self.replicates is None or self.anytime else self.replicates
@@ -113,10 +118,10 @@ class StoppingRule(NamedTuple):
         return np.minimum(np.ceil(goal), np.maximum(self.most, count)).astype(np.int64)
 
     def expected_stderr(self, value: Floats, deviation: Floats, seconds: float) -> Floats:
-        """Predict the standard error at the end of the run.
+        """Predict the standard error at the end of the run, (points,).
 
-        `deviation` (points,) is the standard deviation of a replicate. `seconds` is the time of one
-        replicate at all points.
+        `value` (points,) and `deviation` (points,) are the mean and the standard deviation of a
+        replicate. `seconds` is the time of one replicate at all points.
         """
         allowed = np.inf if self.seconds is None else self.seconds
         allowed = DEFAULT_SECONDS if self.is_default else allowed

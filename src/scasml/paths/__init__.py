@@ -1,8 +1,8 @@
 """Path laws: how X is drawn at a later time, and how its expectations are differentiated.
 
 A path law (`AbstractPathLaw`) takes a state (s, x), a duration and standard normal numbers. It
-returns a `Jump`: the state X at time s + duration, and on request a weight that turns an
-expectation of a function of X into its gradient in x. The coefficients of X are an
+returns a `Jump`: the state X at time s + duration, and on request a gradient weight. The gradient
+weight turns an expectation of a function of X into its gradient in x. The coefficients of X are an
 `AbstractDynamics`: dX = mu(t, X) dt + sigma(t, X) dW, with `drift` mu and `diffusion` sigma.
 
 Every dynamics has the path laws `Stepped` and `Tilted`, which simulate it in steps. A dynamics

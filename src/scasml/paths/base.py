@@ -16,18 +16,23 @@ from .coefficients import Coefficient
 
 
 class Jump(NamedTuple):
-    """One draw of X_t given X_s = x, with the weights that differentiate expectations in x.
+    """One draw of X_t given X_s = x, with the gradient weights of expectations over such draws.
 
-    Without a potential, `growth` and `lift` are None, and
+    A path law without a potential returns None for `growth` and `lift`, and
 
         E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)].
 
-    With a potential a, the path carries the factor e^growth with growth = int_s^t a(r, X_r) dr.
-    The growth depends on x too, and
+    A path law with a potential a, such as `Tilted`, multiplies f(X_t) by e^growth, where growth is
+    int_s^t a(r, X_r) dr. This factor depends on x too. Its part of the gradient needs a second
+    gradient weight, the lift:
 
-        E[e^growth f(X_t) (weight + lift)] = sigma(s, x)^T grad_x E[e^growth f(X_t)].
+        E[e^growth f(X_t) (weight + lift)] = sigma(s, x)^T grad_x E[e^growth f(X_t)]
 
-    The mean of `weight` is 0. The mean of `lift` is in general not 0.
+        lift = sigma(s, x)^T int_s^t (t - r)/(t - s) grad_x [a(r, X_r)] dr
+
+    where grad_x differentiates X_r in the initial state x. The two gradient weights are separate
+    because the mean of `weight` is 0 and the mean of `lift` in general is not. So a constant may be
+    subtracted from the factor of `weight`, to reduce the variance, but not from that of `lift`.
 
     Attributes:
         x: the state X_t, of shape (d,).
@@ -47,7 +52,10 @@ class Jump(NamedTuple):
 
 
 class AbstractPathLaw(eqx.Module):
-    """Draws X at a later time. `steps` is the number of normal vectors that one move consumes."""
+    """A law by which X is drawn at a later time.
+
+    `steps` is the number of normal vectors of shape (d,) that one move consumes.
+    """
 
     steps: eqx.AbstractVar[int]
 
@@ -56,18 +64,18 @@ class AbstractPathLaw(eqx.Module):
         """Move X from (s, x) to the time s + duration.
 
         The duration is an argument, and not the later time, because a difference of two times
-        can round to 0 in float32.
+        can round to 0 in float32. Returns the `Jump` to this time.
 
         Arguments:
             noise: standard normal numbers of shape (steps, d).
-            s: the time of departure, a scalar.
+            s: the time at the beginning, a scalar.
             x: the state at time s, of shape (d,).
             duration: a positive scalar.
             weight: whether to compute `Jump.weight` (and `Jump.lift` if there is a potential).
         """
 
     def jump(self, key: PRNGKeyArray, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """Draw the normal numbers from `key` and `move`."""
+        """Draw the normal numbers from `key`, and return the result of `move`."""
         return self.move(normal(key, (self.steps, *x.shape), x.dtype), s, x, duration, weight)
 
 

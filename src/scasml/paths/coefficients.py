@@ -18,7 +18,7 @@ from .._support.errors import ArgumentError, ArgumentTypeError, brief
 
 Coefficient = Array | NDArray[Any]
 
-# A sigma is singular in float32 if its smallest singular value is below this times its largest.
+# A sigma counts as singular if its smallest singular value is below this multiple of its largest.
 CONDITION = 1e-7
 # The shapes that a constant mu and a constant sigma may have, for error messages.
 DRIFT_SHAPES, DIFFUSION_SHAPES = "a scalar or (d,)", "a scalar, (d,) or (d, d)"
@@ -45,8 +45,8 @@ def undiffuse_transposed(diffusion: Coefficient, vector: Array) -> Array:
 def solve_linear(matrix: Array, vector: Array) -> Array:
     """Return matrix^-1 vector, by Gauss-Jordan elimination with row pivots.
 
-    LAPACK is avoided. XLA calls LAPACK for one small matrix at a time, which is slow in a batch of
-    paths, and two such calls from two threads can deadlock.
+    `matrix` is (n, n) and `vector` is (n,). LAPACK is not used: XLA calls it for one small matrix
+    at a time, which is slow in a batch of paths, and calls from two threads can deadlock.
     """
     rows = jnp.arange(len(vector))
 
@@ -115,7 +115,10 @@ def coefficient(argument: str, value: Any, allowed: str, max_ndim: int) -> NDArr
 
 
 def check_width(argument: str, array: Coefficient, dim: int, allowed: str) -> None:
-    """Raise `ArgumentError` if an axis of `array` does not have the length `dim`."""
+    """Raise `ArgumentError` if an axis of `array` does not have the length `dim`.
+
+    `argument` and `allowed` are the name and the allowed shapes, for the message.
+    """
     if any(n != dim for n in array.shape):
         raise ArgumentError(
             f"{argument} must be {allowed} with d = {dim}, got shape {array.shape}: "
@@ -124,7 +127,7 @@ def check_width(argument: str, array: Coefficient, dim: int, allowed: str) -> No
 
 
 def check_invertible(argument: str, sigma: NDArray[Any]) -> None:
-    """Raise `ArgumentError` if a constant sigma is singular: some direction has no noise."""
+    """Raise `ArgumentError` if a constant sigma is singular, or close to it; see `CONDITION`."""
     if sigma.ndim == 2:
         singular_values = np.linalg.svd(sigma, compute_uv=False)
         ratio = singular_values[-1] / singular_values[0] if singular_values[0] > 0 else 0.0

@@ -20,9 +20,10 @@ from .coefficients import (
 
 
 class Gaussian(AbstractDynamics, AbstractPathLaw):
-    """dX = mu dt + sigma dW.
+    """dX = mu dt + sigma dW with constant mu and sigma.
 
-    `drift` mu is a scalar or (d,). `diffusion` sigma is a scalar, a diagonal (d,), or (d, d).
+    `drift` is mu, a scalar or (d,). `diffusion` is sigma, a scalar, the diagonal (d,) of a matrix,
+    or a matrix (d, d).
     """
 
     mu: Coefficient
@@ -54,7 +55,7 @@ class Gaussian(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """Return X_t = x + mu (t - s) + sigma (W_t - W_s) and the weight (W_t - W_s)/(t - s)."""
+        """Return x + mu (t - s) + sigma (W_t - W_s) and the gradient weight (W_t - W_s)/(t - s)."""
         (xi,) = noise
         root = jnp.sqrt(duration)
         return Jump(

@@ -20,12 +20,17 @@ Function = Callable[[Array, Array], ArrayLike]
 
 
 class General(AbstractDynamics):
-    """dX = mu(t, X) dt + sigma(t, X) dW, with JAX functions of one point or constants.
+    """dX = mu(t, X) dt + sigma(t, X) dW, where mu and sigma are JAX functions or constants.
+
+    A function `drift(t, x)` returns (d,), for a scalar t and x of shape (d,). A function
+    `diffusion(t, x)` returns a scalar, the diagonal (d,) of a matrix, or a matrix (d, d). Constants
+    are as for `Gaussian`.
 
     Attributes:
         mu: the drift if it is a function; None if it is constant.
         sigma: the diffusion if it is a function; None if it is constant.
-        constants: holds the coefficients that are constant.
+        constants: a `Gaussian` with the coefficients that are constant. Its default stands in
+            for a coefficient that is a function.
     """
 
     mu: Function | None

@@ -21,8 +21,9 @@ from .coefficients import (
 class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
     """dX_i = X_i (mu_i dt + (L dW)_i): prices with drift mu and volatility L.
 
-    `drift` mu is a scalar or (d,). `volatility` L is a scalar, (d,), or a matrix (d, d) for
-    correlated noise: for instance volatilities times a Cholesky factor of their correlations.
+    `drift` is mu, a scalar or (d,). `volatility` is L: a scalar, the diagonal (d,) of a matrix, or
+    a matrix (d, d) for correlated prices. Such a matrix is, for instance, diag(volatilities) times
+    a Cholesky factor of the correlations.
     """
 
     rate: Coefficient
@@ -55,10 +56,11 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """Return X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)) and its weight.
+        """Return X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)) and its gradient weight.
 
-        The derivative process is D = diag(X_t / x). The integrand sigma(X)^-1 D of the weight is
-        then constant in time, so the weight is (W_t - W_s)/(t - s), as for constant coefficients.
+        L_i is row i of L. The derivative process is D_t = diag(X_t / x). In the gradient weight of
+        `stepped`, sigma(X_t)^-1 D_t is then constant in time. So the gradient weight is
+        (W_t - W_s)/(t - s), as for constant coefficients.
         """
         (xi,) = noise
         root, square = jnp.sqrt(duration), jnp.square(self.volatility)

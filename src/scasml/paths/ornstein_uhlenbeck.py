@@ -21,10 +21,10 @@ from .coefficients import (
 
 
 class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
-    """dX = k (m - X) dt + sigma dW: reversion at `rate` k to `mean` m.
+    """dX = k (m - X) dt + sigma dW: a process that reverts to the mean m at the reversion rate k.
 
-    `rate` and `mean` are scalars or (d,). `diffusion` sigma is a scalar or (d,); it may be a matrix
-    (d, d) if the rate is a scalar.
+    `rate` is k and `mean` is m, each a scalar or (d,). `diffusion` is sigma: a scalar, the diagonal
+    (d,) of a matrix, or, if all entries of the reversion rate are equal, a matrix (d, d).
     """
 
     rate: Coefficient
@@ -67,11 +67,11 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
         return self
 
     def move(self, noise: Array, s: Array, x: Array, duration: Array, weight: bool) -> Jump:
-        """Return X_t = m + e^{-k tau} (x - m) + sigma sqrt(v) xi and its weight.
+        """Return X_t = m + e^{-k tau} (x - m) + sigma sqrt(v) xi and its gradient weight.
 
-        Here tau = t - s and v = (1 - e^{-2 k tau})/(2 k). The weight e^{-k tau} xi / sqrt(v) is the
-        score of this Gaussian. It is the conditional mean, given X_t, of the weight by the
-        derivative process, so its variance is minimal.
+        Here tau = t - s and v = (1 - e^{-2 k tau})/(2 k). The gradient weight e^{-k tau} xi/sqrt(v)
+        comes from the score of this Gaussian. It is the conditional mean, given X_t, of the
+        gradient weight of `stepped`, so its variance is minimal.
         """
         (xi,) = noise
         rate = jnp.asarray(self.rate, x.dtype)

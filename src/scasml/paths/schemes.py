@@ -31,8 +31,8 @@ def euler(dynamics: AbstractDynamics, t: Array, x: Array, h: Array, dw: Array) -
 def milstein(dynamics: AbstractDynamics, t: Array, x: Array, h: Array, dw: Array) -> Array:
     """Return the Euler step plus 1/2 sum_jk (V_j . grad) V_k (dw_j dw_k - h delta_jk).
 
-    V_j are the columns of sigma. The strong order is 1 if the columns commute. Otherwise it is
-    1/2, because Levy areas are not simulated. The weak order is always 1.
+    V_j are the columns of sigma. The strong order is 1 if the columns commute as vector fields.
+    Otherwise it is 1/2, because Levy areas are not simulated. The weak order is always 1.
     """
 
     def second_order(w: Array) -> Array:
@@ -43,8 +43,9 @@ def milstein(dynamics: AbstractDynamics, t: Array, x: Array, h: Array, dw: Array
     if dynamics.diffusion(t, x).ndim == 2:
         mean = jnp.sum(jax.vmap(second_order)(jnp.eye(len(x), dtype=x.dtype)), 0)
     else:
-        # One derivative instead of d. The signs of dw are independent of each other, so the mean
-        # is right. The result is exact if sigma_i depends on x_i alone.
+        # Estimate sum_j (V_j . grad) V_j by one derivative instead of d. The signs of dw are
+        # independent of each other, so the estimate is unbiased. It is exact if sigma_i depends on
+        # x_i alone.
         mean = second_order(jnp.where(dw < 0, -1.0, 1.0).astype(x.dtype))
     return euler(dynamics, t, x, h, dw) + 0.5 * (second_order(dw) - h * mean)
 

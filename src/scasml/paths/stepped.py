@@ -1,11 +1,11 @@
 """`Stepped`: any diffusion, simulated in equal steps of a scheme, with its gradient weight.
 
-The weight of Bismut, Elworthy and Li over a duration t - s is
+The gradient weight of Bismut, Elworthy and Li over a duration t - s is
 
     sigma(s, x)^T / (t - s) sum_k D_k^T sigma(t_k, X_k)^-T dW_k,    D_k = dX_k / dx,
 
-with the derivative process D of the scheme. The sum of D_k^T v_k is one reverse pass through the
-path, so the matrices D_k are never formed.
+where X_k is the state at the beginning of step k and D is the derivative process of the scheme. The
+sum over k is one reverse pass through the path, so the matrices D_k are never formed.
 """
 
 import equinox as eqx
@@ -21,9 +21,10 @@ from .schemes import SCHEMES
 class Stepped(AbstractPathLaw):
     """The path law of `steps` equal steps of a scheme.
 
-    Where `coarse` is true, the path takes half the number of steps, each twice as long, on the
-    sums of consecutive Brownian increments. The program still runs `steps` steps, every second one
-    of length zero. So `coarse` can be traced, and one compiled program simulates both paths.
+    If `coarse` is true, the path takes half the number of steps, each twice as long. The Brownian
+    increment of a long step is the sum of two consecutive increments. The program still runs
+    `steps` steps, every second one of length zero. So `coarse` can be traced, and one compiled
+    program simulates fine and coarse paths.
 
     Attributes:
         dynamics: the coefficients of X.
@@ -43,13 +44,16 @@ class Stepped(AbstractPathLaw):
             return Jump(self.states(x, times, lengths, noise)[0], None)
         (end, states), pull = jax.vjp(lambda x: self.states(x, times, lengths, noise), x)
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
-        # One step at a time: to solve with all matrices of a batch of paths at once is slower.
+        # `map` and not `vmap`, because solving for all steps of a batch of paths at once is slower.
         dual = jax.lax.map(lambda inputs: integrand(*inputs), (times, states, noise))
         (slope,) = pull((jnp.zeros_like(end), dual))
         return Jump(end, diffuse_transposed(self.dynamics.diffusion(s, x), slope) / duration)
 
     def grid(self, noise: Array, s: Array, duration: Array) -> tuple[Array, Array, Array]:
-        """Return the time at which each step begins, its length, and its Brownian increment."""
+        """Return the time at which each step begins, its length, and its Brownian increment.
+
+        The shapes are (steps,), (steps,) and (steps, d). `noise` is as in `move`.
+        """
         h = duration / self.steps
         times, lengths = (
             s + h * jnp.arange(self.steps, dtype=noise.dtype),

@@ -1,14 +1,15 @@
 """`Tilted`: paths with an additional drift v and a potential a, simulated in steps.
 
 The paths follow dX = (mu + v) dt + sigma dW and accumulate growth = int a dt. One step of length h
-applies half of v, then the jump J of the dynamics without v, then the other half of v:
+moves with v for h/2, then by the path law J of the dynamics without v, then with v for h/2:
 
     Y = J(X + h/2 v),    v' = v(t + h, Y + h/2 v),    X' = Y + h/2 v',
     growth' = growth + h/2 (a + a')
 
 where a' is the potential at the same point as v'. The next step begins with v' and a', so each
-step evaluates v and a once. If J is exact, the weak error falls as h^2: the half steps of v
-surround J symmetrically, as in Strang splitting, and the errors of the two Euler half steps cancel.
+step evaluates v and a once. If J is exact, the weak error falls as h^2. The reasons are that the
+half steps with v surround J symmetrically, as in Strang splitting, and that the errors of the two
+Euler half steps cancel.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,8 @@ from .stepped import Stepped, sum_pairs
 class Tilted(AbstractPathLaw):
     """The path law of a dynamics with an additional drift v and a potential a.
 
-    Where `coarse` is true, the path takes half the number of steps, each twice as long, on the
-    sums of consecutive Brownian increments; see `Stepped`.
+    If `coarse` is true, the path takes half the number of steps, each twice as long; see `Stepped`.
+    The `Jump` that `move` returns has a `growth`, and on request a `weight` and a `lift`.
 
     Attributes:
         dynamics: the coefficients mu and sigma of X.
@@ -54,13 +55,15 @@ class Tilted(AbstractPathLaw):
             end, (_, growths) = path(x)
             return Jump(end, None, jnp.sum(growths))
         (end, (states, growths)), pull = jax.vjp(path, x)
-        # A shift of x is removed linearly over the duration. The weight is the change of measure
-        # that removes it. The lift is the derivative of the growth along the remaining shift.
+        # A shift of x is removed linearly over the duration: at time r, a fraction (t - r)/(t - s)
+        # of it remains. The change of measure that removes it gives the gradient weight. The
+        # derivative of the growth along the remaining shift is the lift.
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
         dual = jax.lax.map(
             lambda inputs: integrand(*inputs),
             (times, states, jnp.sqrt(lengths)[:, None] * noise / duration),
         )
+        # The fraction that remains in the middle of each step.
         remaining = 1 - (times + lengths / 2 - s) / duration
         zero = jnp.zeros_like(end)
         pull_back = lambda states, growths: diffuse_transposed(

@@ -78,8 +78,8 @@ def black_scholes_basket(
     u_t + r <x, grad u> + (sigma^2/2) sum_ij rho_ij x_i x_j d_ij u - r u = 0
     u(T, x) = ((x_1 ... x_d)^(1/d) - K)^+
 
-    rho_ij is `correlation` for any two different assets, r is `rate`, sigma is `volatility` and K
-    is `strike`. x0 = (100, ..., 100).
+    rho_ij is `correlation` for any two different assets, r is the interest rate `rate`, sigma is
+    `volatility` and K is `strike`. x0 = (100, ..., 100).
     """
     dim, horizon = dimension(dim), final_time(horizon)
     correlation = number("correlation", correlation, "pass the correlation of every two assets")

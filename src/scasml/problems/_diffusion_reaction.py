@@ -22,7 +22,10 @@ MEAN = 1.6
 
 
 class _Reaction(eqx.Module):
-    """F = min(1, (u - u*)^2), where u* = 1.6 + sin(l sum x) exp(l^2 d (t - T)/2)."""
+    """F = min(1, (u - u*)^2), where u* = 1.6 + sin(l sum x) exp(l^2 d (t - T)/2).
+
+    `frequency` is l and `rate` is l^2 d/2.
+    """
 
     frequency: float = eqx.field(static=True)
     rate: float = eqx.field(static=True)

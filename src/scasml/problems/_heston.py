@@ -15,13 +15,13 @@ from .._support.errors import ArgumentError, number, positive
 from ._zoo import Discount, final_time, zoo
 from .references.heston_price import ACCURACY, HestonCall
 
-# The largest abs(correlation). Closer to 1 sigma is nearly singular, and the integral of the
-# reference needs more and more nodes.
+# The largest abs(correlation). If it is closer to 1, sigma is nearly singular, and the integral of
+# the reference needs many more nodes.
 MAX_CORRELATION = 0.9999
 
 
 class _Drift(eqx.Module):
-    """mu = ((r - q) S, kappa (theta - v^+))."""
+    """mu = ((r - q) S, kappa (theta - v^+)), where `growth` is r - q."""
 
     growth: float = eqx.field(static=True)
     reversion: float = eqx.field(static=True)
@@ -87,8 +87,8 @@ def heston(
     u(T, S, v) = (S - K)^+
 
     x = (S, v) and x0 = (`spot`, `variance`). kappa is `reversion`, theta is `mean_variance`, xi is
-    `vol_of_variance`, rho is `correlation`, r is `rate`, q is `dividend` and K is `strike`. The
-    default parameters are those of a test of QuantLib.
+    `vol_of_variance`, rho is `correlation`, r is the interest rate `rate`, q is `dividend` and K is
+    `strike`. The default parameters are those of a test of QuantLib.
 
     The exact variance is never negative, but discretised paths may be. The coefficients therefore
     use v^+ = max(v, 0) instead of v (full truncation).

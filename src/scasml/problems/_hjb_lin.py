@@ -20,9 +20,10 @@ HORIZON = 1.0
 
 
 def _absolute_power(z: Array, exponent: float) -> Array:
-    """Return |z|^c, whose automatic derivatives of every order are finite at z = 0.
+    """Return |z|^c with c = `exponent`, such that automatic derivatives are finite at z = 0.
 
-    They are those of z^c if c is even, and 0 where no derivative exists.
+    For an even c the derivatives are those of z^c. Where a derivative does not exist, the automatic
+    derivative is 0.
     """
     even = 2 * int(exponent // 2)
     rest = exponent - even

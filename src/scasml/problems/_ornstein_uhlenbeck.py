@@ -31,10 +31,10 @@ class _Terminal(eqx.Module):
 
 @dataclass(frozen=True)
 class _Riccati:
-    """The exact solution u = P |x|^2/2 + r.
+    """The exact solution u = P |x|^2/2 + r, for k = `rate`, s = `sigma` and c = `weight`.
 
-    As functions of tau = T - t, P' = -2 k P - s^2 P^2 with P(0) = c, and r' = (d/2) s^2 P with
-    r(0) = 0.
+    P and r are functions of tau = T - t: P' = -2 k P - s^2 P^2 with P(0) = c, and r' = (d/2) s^2 P
+    with r(0) = 0.
     """
 
     rate: float
@@ -57,9 +57,9 @@ def ornstein_uhlenbeck(
 
     u_t - k <x, grad u> + (s^2/2) Lap u - (s^2/2) |grad u|^2 = 0,    u(T, x) = c |x|^2/2,    T = 1
 
-    k is `rate`, s is `sigma` and c is `weight`. u is the least expected cost of controlling
-    dX = (-k X + s a) dt + s dW. The control a costs |a|^2/2 per unit of time, and the final state
-    costs c |X_T|^2/2. x0 = (1, ..., 1).
+    k, the speed of the reversion to 0, is `rate`; s is `sigma` and c is `weight`. u is the least
+    expected cost of controlling dX = (-k X + s a) dt + s dW. The control a costs |a|^2/2 per unit
+    of time, and the final state costs c |X_T|^2/2. x0 = (1, ..., 1).
     """
     dim = dimension(dim)
     rate = positive("rate", rate, "pass the speed k of the reversion to 0")

@@ -20,10 +20,9 @@ POWER = 0.4
 
 
 def _replace_zero(w: Array) -> tuple[Array, Array]:
-    """Replace w by 1 where it is too small for negative powers.
+    """Return w with 1 in place of values too small for negative powers, and where w is kept.
 
-    Returns the result, and where w is large enough. Without the replacement, the branch that
-    `where` does not take would have infinite derivatives.
+    Without the replacement, the branch that `where` does not take would have infinite derivatives.
     """
     regular = w > jnp.finfo(w.dtype).tiny
     return jnp.where(regular, w, 1.0), regular
@@ -36,13 +35,13 @@ class _SquareMinusSource(eqx.Module):
 
         psi_t = -phi',    grad psi = (2/d) x phi',    1/2 Lap psi = phi' + (2/d^2) |x|^2 phi''
 
-    The phi' of the first and the last term cancel, which leaves
+    The terms -phi' and phi' cancel, which leaves
 
         f = (2 r/d) (2 phi'^2 + phi'')
           = (2 a/d) (r/w) [w^(a-1) ((a - 1) cos w^a - a w^a sin w^a) + 2 a w^(2a-1) cos^2 w^a]
 
     Since r <= w, the second form does not overflow as w tends to 0. At the singular point t = T,
-    x = 0 the code sets f to 0, which is its value at x = 0 for all other t.
+    x = 0 the code sets f to 0, which is the value of f at x = 0 for all other t.
     """
 
     def __call__(self, t: Array, x: Array, u: Array, z: Array) -> Array:

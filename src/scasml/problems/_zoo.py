@@ -25,7 +25,7 @@ Parameters = ParamSpec("Parameters")
 REGISTRY: dict[str, Callable[..., Problem]] = {}
 """The constructors by name, in the order of their registration."""
 
-# Closed forms are exact; this allows for the float64 rounding of a sum over a thousand coordinates.
+# Bound on the error of a closed form: the float64 rounding of a sum over a thousand coordinates.
 ROUNDING = 1e-12
 
 
@@ -45,8 +45,8 @@ def zoo(build: Callable[Parameters, Problem]) -> Callable[Parameters, Problem]:
 
     The returned constructor has the signature of `build`. Equal parameters give the same `Problem`
     object, whether they are passed by position or by keyword. The `name` of the problem is the
-    name of the constructor, and its `parameters` record how it was built: a surrogate on disk
-    names both, so `surrogates.load` can build the problem again.
+    name of the constructor, and its `parameters` are those of the call. The file of a surrogate
+    contains both, so `surrogates.load` can build the problem again.
 
     Raises `ArgumentError` if the docstring or a default is missing, or if another function has
     registered the same name.
@@ -55,7 +55,7 @@ def zoo(build: Callable[Parameters, Problem]) -> Callable[Parameters, Problem]:
     name = build.__name__
     _check_constructor(build, signature)
 
-    # The cache distinguishes types, because 10.0 is no dimension but equals 10.
+    # The cache distinguishes types, because 10.0 equals 10 but is not a valid dimension.
     @functools.lru_cache(maxsize=64, typed=True)
     def cached(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Problem:
         # `build` may return a problem that another constructor has cached, so change a copy only.
@@ -73,7 +73,8 @@ def zoo(build: Callable[Parameters, Problem]) -> Callable[Parameters, Problem]:
         try:
             hash((bound.args, *bound.kwargs.values()))
         except TypeError:
-            # A value without a hash, such as a list, cannot be cached. `build` refuses it in words.
+            # A value without a hash, such as a list, cannot be a key of the cache. `build` raises
+            # an error that names the parameter.
             return build(*bound.args, **bound.kwargs)
         return cached(*bound.args, **bound.kwargs)
 
@@ -103,7 +104,7 @@ def _check_constructor(build: Callable[..., Problem], signature: inspect.Signatu
 
 
 def _origin(build: Callable[..., Problem]) -> str:
-    """The module and the qualified name of a function."""
+    """Return the module and the qualified name of a function."""
     return f"{build.__module__}.{build.__qualname__}"
 
 
@@ -131,7 +132,7 @@ def time_to_go(t: NDArray[Any], horizon: float) -> NDArray[Any]:
 
 
 class Discount(eqx.Module):
-    """F = -r u, the nonlinearity of linear pricing."""
+    """F = -r u, the nonlinearity of linear pricing, where r is the interest rate `rate`."""
 
     rate: float = eqx.field(static=True)
 

@@ -1,7 +1,7 @@
 """Physics-informed neural networks: Adam minimises the squared residual of the PDE.
 
-`pinn` takes a problem and returns a trained `Pinn`. The residual is evaluated at points of the
-domain and along paths that start there.
+`pinn` takes a problem and returns a trained `Pinn`. The residual is evaluated at points of a domain
+and along paths that start there.
 """
 
 import itertools
@@ -34,12 +34,12 @@ from .files import exact_identity, problem_identity
 from .terminal import choose_draws
 from .trained import AbstractTrained, Record, kind
 
-# Number of points from which the mean and spread of each coordinate are estimated.
+# Number of points from which the mean and the standard deviation of each coordinate are estimated.
 SCALE_POINTS = 1024
 
 
 class Layer(NamedTuple):
-    """A linear layer, with weights of shape (outputs, inputs) and a bias of shape (outputs,)."""
+    """A linear layer, with network weights (outputs, inputs) and a bias (outputs,)."""
 
     weight: Array
     bias: Array
@@ -49,10 +49,10 @@ class Layer(NamedTuple):
 
 
 class Pinn(AbstractTrained):
-    """A tanh network N of y = (t/T, (x - centre) / spread).
+    """The surrogate u(t, x) = offset(t, x) + size (1 - t/T) N(y), with a tanh network N.
 
-    With the terminal condition built in, u(t, x) = offset(t, x) + size (1 - t/T) N(y), where the
-    offset is the smoothed g. Otherwise u(t, x) = size N(y).
+    The input of the network is y = (t/T, (x - centre) / spread). The offset is the smoothed g, so
+    that u = g at T. If `draws` is None, the terminal condition is learned and u(t, x) = size N(y).
     """
 
     kind: ClassVar[str] = "pinn"
@@ -61,7 +61,7 @@ class Pinn(AbstractTrained):
     centre: Array  # (d,)
     spread: Array  # (d,)
     size: Array  # ()
-    draws: Coefficient | None
+    draws: Coefficient | None  # of the offset, a SmoothedTerminal; None if there is no offset
     record: Record = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
@@ -78,11 +78,11 @@ class Pinn(AbstractTrained):
 
     @property
     def _weight(self) -> Array:
-        """The weights of x in the first layer, of shape (width, d), in the units of x."""
+        """The network weights W (width, d) of x in the first layer, divided by `spread`."""
         return self.layers[0].weight[:, 1:] / self.spread[None]
 
     def _head(self, t: Array, h: Array) -> Array:
-        """The value without the offset, where h = W x has shape (width,)."""
+        """Return u without the offset from h = W x of shape (width,), with W = `_weight`."""
         first, *inner, last = self.layers
         fraction = t / self.problem.horizon
         bias = first.weight[:, 0] * fraction + first.bias - self._weight @ self.centre
@@ -131,7 +131,7 @@ class Pinn(AbstractTrained):
 
 
 def _array(arrays: dict[str, NDArray[Any]], name: str, *shape: int) -> Array:
-    """Return the array of this name; raise ValueError if it has another shape."""
+    """Return the array of this name; raise ValueError if its shape is not `shape`."""
     if arrays[name].shape != shape:
         raise ValueError(f"{name} has shape {arrays[name].shape} for {shape}")
     return jnp.asarray(arrays[name])
@@ -154,23 +154,37 @@ def pinn(
     checkpoint: str | Path | None = None,
     progress: bool | TrainingReport = False,
 ) -> Pinn:
-    """Train a network of `depth` layers of `width` tanh units.
+    """Train a tanh network by Adam to make the residual of the PDE small.
 
-    - `preset`: "paper" has the published settings of its four problems. "default" is more
-      accurate and faster.
+    An argument that is None has the value of the preset. Ctrl-C ends the training early.
+
+    **Arguments:**
+
+    - `preset`: "paper" has the settings that the SCaSML paper published for its four problems.
+        "default" is more accurate and faster.
     - `terminal`: "hard" builds the terminal condition in, which needs a smooth g. "soft" learns
-      it. "auto" takes "hard" if g is smooth.
-    - `iterations`, `interior`, `rate`: the largest number of iterations of Adam, the number of
-      collocation points of each iteration, and the learning rate. The run ends earlier if the
-      residual stops falling; the learning rate then goes to 0.
-    - `seconds`: the time after which to end, without compilation. The network then depends on
-      the speed of the machine.
-    - `domain`: where answers are wanted, a `Box` or a `Ball`; by default that of the problem.
-      Half of the points are drawn there, and half along paths that start there.
+        it, by a second term of the loss. "auto" takes "hard" with the preset "default" if g is
+        smooth, and "soft" otherwise.
+    - `iterations`: the largest number of iterations of Adam, rounded up to a multiple of 50. With
+        the preset "default" the learning rate goes to 0 at the end, and the run ends earlier if the
+        residual stops falling.
+    - `interior`: the number of collocation points in each iteration.
+    - `width`, `depth`: the units of a hidden layer, and the number of hidden layers.
+    - `rate`: the learning rate.
+    - `domain`: where answers are wanted; by default the domain of the problem, or x0 at time 0. The
+        preset "paper" draws all points there. "default" draws half of them there, and half along
+        paths that start there.
+    - `seconds`: about how long the iterations may take, with their compilation. The network then
+        depends on the speed of the machine.
+    - `seed`: the seed of the initial network and of the points.
     - `checkpoint`: a file that keeps the state of the run. If it exists, the run continues from
-      it. Ctrl-C ends the training early; the same call then continues, and returns the same bits
-      as a run without interruption.
-    - `progress`: True for a progress bar, or a function that is called with a `Training`.
+        it, and returns the same bits as a run without interruption.
+    - `progress`: True shows a bar; a function is called with a `Training` every 50 iterations.
+
+    **Returns:** a `Pinn`.
+
+    **Raises:** `ArgumentError` for an invalid argument, `FileError` if the checkpoint is of another
+    run or cannot be read or written, `MissingExtraError` if optax is not installed.
     """
     require_problem(problem)
     settings = resolve_settings(problem, preset, terminal, iterations, interior, width, depth, rate)
@@ -214,16 +228,18 @@ def pinn(
 
 
 def _sizes(dim: int, width: int, depth: int) -> list[int]:
-    """The numbers of inputs and outputs of the layers."""
+    """Return the number of inputs of the first layer and the numbers of outputs of all layers."""
     return [dim + 1, *[width] * depth, 1]
 
 
 def untrained_pinn(
     problem: Problem, settings: PinnSettings, domain: AbstractDomain, seed: int
 ) -> Pinn:
-    """Return an untrained network with Glorot's normal weights.
+    """Return an untrained `Pinn` with Glorot's normal network weights.
 
-    If points lie along paths, the coordinates and the solution are scaled by their spread there.
+    If some points lie along paths, `centre` and `spread` are the mean and the standard deviation of
+    x at collocation points, and `size` is the standard deviation of g there. Otherwise they are 0,
+    1 and 1.
     """
     rng = np.random.default_rng([seed, 0])
     sizes = _sizes(problem.dim, settings.width, settings.depth)
@@ -234,7 +250,7 @@ def untrained_pinn(
         centre, scale, size = *moments(x), float(np.std(g)) or 1.0
     if settings.hard:
         draws = jnp.asarray(choose_draws(problem, domain, seed))
-        weights[-1] = np.zeros_like(weights[-1])  # the value is that of the offset at first
+        weights[-1] = np.zeros_like(weights[-1])  # so that u is the offset before training
     return Pinn(
         problem=problem,
         layers=tuple(
@@ -252,7 +268,7 @@ def untrained_pinn(
 def _sample(
     problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, along_paths: float
 ) -> tuple[Array, Array]:
-    """Draw points x of shape (SCALE_POINTS, d), and evaluate g there."""
+    """Return collocation points x (SCALE_POINTS, d), and g there (SCALE_POINTS,)."""
     _, x = collocation_points(problem, domain, key, SCALE_POINTS, along_paths)
     return x, jax.vmap(problem.terminal)(x)
 
@@ -260,10 +276,10 @@ def _sample(
 def _loss(
     untrained: Pinn, settings: PinnSettings, domain: AbstractDomain, seed: int
 ) -> Callable[[Any, PRNGKeyArray], tuple[Array, Array]]:
-    """Return a function of (layers, key) that gives the loss and the mean squared residual.
+    """Return a function of (layers, key) that returns the loss and the mean squared residual.
 
-    The loss is the mean squared residual, plus the mean squared error at T and that on the
-    boundary if the settings have points there.
+    The loss is the sum of three means: the squared residual, the squared error at T, and the
+    squared error on the faces of a box. The last two are zero if the settings have no points there.
     """
     problem = untrained.problem
     fraction = settings.hutchinson

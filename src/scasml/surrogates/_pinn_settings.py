@@ -15,23 +15,23 @@ from .._support.errors import ArgumentError, one_of, positive, whole
 class PinnSettings:
     """Settings of one training run of a PINN."""
 
-    width: int = 50  # units per layer
+    width: int = 50  # units per hidden layer
     depth: int = 5  # hidden layers
-    iterations: int = 2000  # iterations of Adam, at most
-    interior: int = 256  # collocation points of an iteration
+    iterations: int = 2000  # largest number of iterations of Adam
+    interior: int = 256  # collocation points in each iteration
     boundary: int = 0  # points on the faces of a box, the same in all iterations
-    terminal: int = 0  # points at the time T of an iteration
+    terminal: int = 0  # points at time T in each iteration, if the terminal condition is learned
     rate: float = 2e-3  # learning rate
     betas: tuple[float, float] = (0.9, 0.99)
     along_paths: float = 0.5  # fraction of the points that lie along paths
-    hard: bool = True  # the terminal condition is built in, not learned
-    decay: bool = True  # the learning rate goes to 0 at the end
-    hutchinson: float = 0.0  # fraction of the dimensions drawn for the trace; 0: exact trace
+    hard: bool = True  # whether the terminal condition is built in instead of learned
+    decay: bool = True  # whether the learning rate goes to 0 at the end
+    hutchinson: float = 0.0  # fraction of the columns of sigma drawn for the trace; 0: exact trace
 
 
 DEFAULT_SETTINGS = PinnSettings()
-# Sections 5.1 to 5.4 of the SCaSML paper. A ball there is a sample of the whole space, whose only
-# boundary is the time T.
+# Sections 5.1 to 5.4 of the SCaSML paper. It uses a ball as a sample of the whole space, which has
+# no boundary except at time T.
 _PAPER = PinnSettings(hard=False, along_paths=0.0, decay=False)
 _BOX = replace(_PAPER, iterations=10_000, interior=2500, boundary=100, rate=7e-4)
 _BALL = replace(_PAPER, iterations=2500, terminal=1000, rate=1e-3)
@@ -53,9 +53,11 @@ def resolve_settings(
     depth: Any,
     rate: Any,
 ) -> PinnSettings:
-    """Return the settings of a preset with the arguments that are not None put in.
+    """Return the settings of `preset`, changed by the other arguments where they are not None.
 
-    Raises `ArgumentError` or `ArgumentTypeError` for an argument that cannot be used.
+    `hard` of the result follows from `terminal` and the smoothness of g. Without `hard`, the number
+    of points at T is that of the preset, or else that of the interior points. Raises
+    `ArgumentError` or `ArgumentTypeError` for an argument that cannot be used.
     """
     one_of("preset", preset, ("default", "paper"))
     one_of("terminal", terminal, ("auto", "hard", "soft"))

@@ -1,8 +1,8 @@
 """Training by Adam, in calls of one compiled program of `STEPS_PER_CALL` steps each.
 
-`train` takes parameters, a loss and a `Schedule`, and returns a `TrainingRun`. Between two calls a
-run can report its progress, stop, or be saved. A run that resumes from a checkpoint ends with the
-same bits as one that was never interrupted.
+`train` takes parameters, a loss and a `Schedule`, and returns a `TrainingRun`. Between two calls of
+the program a run can report its progress, stop, or be saved. A run that resumes from a checkpoint
+ends with the same bits as one that was never interrupted.
 """
 
 import json
@@ -24,8 +24,8 @@ from .._support.errors import FileError, missing_extra
 from .files import read, write
 
 STEPS_PER_CALL = 50
-# The residual has stopped falling when the mean square over STALL_WINDOW calls is above
-# STALL_RATIO times that over the same number of calls before.
+# The residual has stopped falling when its mean square over the last STALL_WINDOW calls is above
+# STALL_RATIO times its mean square over the same number of calls before them.
 STALL_WINDOW, STALL_RATIO = 8, 0.93
 # Fraction of the steps of a run, at its end, over which the learning rate goes to 0.
 DECAY_FRACTION = 0.4
@@ -34,10 +34,11 @@ SECONDS_BETWEEN_SAVES = 20.0
 
 @dataclass(frozen=True)
 class Schedule:
-    """The number of steps, the learning rate and betas of Adam, and the time limit.
+    """The number of steps, the learning rate and betas of Adam, and the time limit in seconds.
 
-    With `decay` the learning rate goes to 0 at the end, and the run ends early if the residual
-    stops falling.
+    With `decay` the learning rate goes to 0 over the last `DECAY_FRACTION` of the steps. This decay
+    begins earlier, and the run ends earlier, if the residual stops falling. With or without `decay`
+    a run takes about `seconds` at most, in which the compilation of the steps is included.
     """
 
     steps: int
@@ -60,12 +61,12 @@ class TrainingRun:
     step: int = 0  # steps made so far
     end: int = 0  # the step at which the run ends
     decay_from: int = 0  # the step from which the learning rate decreases
-    losses: list[float] = field(default_factory=list)  # the mean of each call
+    losses: list[float] = field(default_factory=list)  # the mean over the steps of each call
     residuals: list[float] = field(default_factory=list)  # the root mean square of each call
     stopped: str = ""  # why the run ended early; empty if it did not
 
     def rates(self, schedule: Schedule) -> Any:
-        """The learning rates of the steps of the next call."""
+        """Return the learning rates (STEPS_PER_CALL,) of the steps of the next call."""
         step = self.step + np.arange(STEPS_PER_CALL)
         factor = (
             np.clip((self.end - step) / max(self.end - self.decay_from, 1), 0, 1)
@@ -75,7 +76,10 @@ class TrainingRun:
         return (schedule.rate * factor).astype(np.float32)
 
     def decay_if_due(self, schedule: Schedule, elapsed: float) -> None:
-        """Let the decay begin now if the residual has stopped falling, or if time runs out."""
+        """Let the decay begin now if the residual has stopped falling, or if the time requires it.
+
+        `elapsed` is the time since the run began, in seconds.
+        """
         if self.step >= self.decay_from:
             return
         squares = np.square(self.residuals[-2 * STALL_WINDOW :])
@@ -87,7 +91,7 @@ class TrainingRun:
             self._decay_now("time")
 
     def _decay_now(self, reason: str) -> None:
-        """Let the learning rate decrease from this step on, over DECAY_FRACTION of all steps."""
+        """Let the decay begin at this step and last for DECAY_FRACTION of all steps of the run."""
         self.decay_from, self.stopped = self.step, reason
         decay_steps = self.step * DECAY_FRACTION / (1 - DECAY_FRACTION)
         calls = max(1, round(decay_steps / STEPS_PER_CALL))
@@ -105,9 +109,11 @@ def train(
 ) -> TrainingRun:
     """Minimise `loss(parameters, key)`, which returns the loss and a mean squared residual.
 
-    If the file `checkpoint` exists, the run continues from it; `FileError` is raised if the file
-    was written for another `identity`. The state of the run is saved there. Ctrl-C ends the run
-    early.
+    `parameters` is a pytree of arrays, and every step has its own key. If the file `checkpoint`
+    exists, the run continues from it; `FileError` is raised if the file was written for another
+    `identity`, a description that JSON can hold. The state of the run is saved there at intervals
+    and at the end. A run that Ctrl-C or a loss that is not finite ends early is returned as it is,
+    with the reason in `stopped`.
     """
     try:
         import optax
@@ -176,7 +182,10 @@ def _save(run: TrainingRun, path: Path, identity: dict[str, Any]) -> None:
 
 
 def _resume(run: TrainingRun, path: Path, identity: dict[str, Any]) -> TrainingRun:
-    """Replace the state of a new run by that of its checkpoint."""
+    """Replace the state of a new run by that in its checkpoint, and return the run.
+
+    Raises `FileError` if the checkpoint was written for another `identity`.
+    """
     arrays, words = read(path)
     if words.get("run") != json.dumps(identity):
         raise FileError(

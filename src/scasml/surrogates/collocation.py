@@ -16,18 +16,18 @@ from .._equations.domain import AbstractDomain, Box, Queries
 from .._equations.problem import Problem
 from ..paths import AbstractPathLaw, Stepped
 
-# Euler steps of a path whose law cannot be sampled exactly. A correction needs more, but a rough
-# path is enough to find where paths go.
+# Euler steps of a path whose law cannot be sampled exactly. A correction needs more steps, but an
+# inaccurate path is enough to find where paths go.
 ROUGH_PATH_STEPS = 8
 
 
 def domain_of(problem: Problem) -> AbstractDomain:
-    """The domain of the problem, by default x0 at time 0."""
+    """Return the domain of the problem, or the point x0 at time 0 if the problem has none."""
     return problem.domain or Queries(np.zeros(1), problem.x0[None])
 
 
 def paths_of(problem: Problem) -> AbstractPathLaw:
-    """The exact law of the paths of the problem, or an approximation by Euler steps."""
+    """Return the exact path law of the problem, or an approximation by Euler steps."""
     return problem.dynamics.exact or Stepped(
         dynamics=problem.dynamics, scheme="euler", steps=ROUGH_PATH_STEPS
     )
@@ -38,8 +38,8 @@ def collocation_points(
 ) -> tuple[Array, Array]:
     """Draw `count` points, as t of shape (count,) and x of shape (count, d).
 
-    The fraction `along_paths` of them, which come first, lie on paths that start in the domain, at
-    a uniform later time. The others are points of the domain.
+    The fraction `along_paths` of them, which come first, lie on paths that start at points of the
+    domain, at times uniform between the start and T. The others are points of the domain itself.
     """
     paths = paths_of(problem)
 
@@ -57,9 +57,10 @@ def collocation_points(
 def boundary(
     problem: Problem, domain: AbstractDomain, count: int, seed: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Draw `count` points of the faces of a box, at uniform times.
+    """Draw t (count,) and x (count, d), at uniform times and uniformly on the faces of a box.
 
-    Any other domain has no points, since the paper uses a ball as a sample of the whole space.
+    For any other domain the arrays have length 0, since the SCaSML paper uses a ball as a sample of
+    the whole space, which has no boundary.
     """
     rng = np.random.default_rng([seed, 2])
     if not isinstance(domain, Box):
@@ -77,7 +78,10 @@ def boundary(
 
 
 def moments(x: Array) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Mean and standard deviation of each coordinate of x; 1 for a coordinate that is constant."""
+    """Return the mean (d,) and the standard deviation (d,) of each coordinate of x (n, d).
+
+    The standard deviation of a constant coordinate is replaced by 1.
+    """
     points = np.asarray(x, np.float64)
     deviation = points.std(0)
     deviation = np.where(deviation > 0, deviation, 1.0)

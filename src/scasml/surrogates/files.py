@@ -1,7 +1,8 @@
 """Files of arrays and words in the safetensors format, and descriptions that go into them.
 
-`write` and `read` handle the files; no part of a file is unpickled or run. `problem_identity` and
-`exact_identity` describe a problem and settings in words that JSON can hold.
+`write` and `read` handle the files; no part of a file is unpickled or run. The words of a file are
+its metadata, a dict of strings. `problem_identity` and `exact_identity` describe a problem and
+settings by values that JSON can hold.
 """
 
 import dataclasses
@@ -24,10 +25,10 @@ FILE_FORMAT = "scasml 1"
 
 
 def problem_identity(problem: Problem) -> dict[str, Any]:
-    """Describe a problem in words that JSON can hold.
+    """Describe a problem by a dict that JSON can hold.
 
-    They are its name, its parameters if it is in the zoo, and values of its g, F, drift and
-    diffusion at one point, rounded to 6 digits.
+    The dict has the name of the problem, its parameters if it is in the zoo, d and T. Its `values`
+    are g, F, drift and diffusion at one point, at most two numbers each, rounded to 6 digits.
     """
     rng = np.random.default_rng(0)
     x = problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim)
@@ -57,10 +58,10 @@ def _functions_at(problem: Problem, t: Array, x: Array, u: Array, z: Array) -> t
 
 
 def exact_identity(value: Any) -> Any:
-    """Describe a value in words that JSON can hold, such that different values differ.
+    """Describe a value by what JSON can hold, such that different values have different results.
 
-    A dataclass becomes its class and fields, and an array the digest of its bytes. `repr` would
-    not do for an array: NumPy prints 8 digits of a number, and omits the middle of a long array.
+    A dataclass becomes its class and fields, and an array the digest of its bytes. `repr` of an
+    array would not suffice: NumPy prints 8 digits of a number and omits the middle of a long array.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: exact_identity(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -77,7 +78,8 @@ def exact_identity(value: Any) -> Any:
 def write(path: Path, arrays: dict[str, NDArray[Any]], words: dict[str, str]) -> None:
     """Write arrays and words to a file, or raise `FileError`.
 
-    The file is replaced only when the new one is complete, so that a kill leaves the old file.
+    An existing file is replaced only when the new one is complete. If the process is killed before,
+    the old file remains.
     """
     from safetensors.numpy import save as serialised
 
@@ -104,8 +106,8 @@ def write(path: Path, arrays: dict[str, NDArray[Any]], words: dict[str, str]) ->
 def read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the arrays and words of a file that `write` wrote.
 
-    Raises `FileError` if the file is missing, damaged, foreign, or holds a number that is not
-    finite.
+    Raises `FileError` if the file is missing or damaged, was not written by scasml, or holds a
+    number that is not finite.
     """
     from safetensors import SafetensorError, safe_open
 

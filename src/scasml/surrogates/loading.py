@@ -14,8 +14,8 @@ from .._support.errors import FileError, brief, first_line
 from .files import problem_identity, read
 from .trained import KINDS, AbstractTrained, Record
 
-# Relative and absolute tolerance for the values that identify a problem. They may have been
-# computed on another machine.
+# Relative and absolute tolerance of the comparison of the `values` of two `problem_identity`. The
+# saved values may have been computed on another machine.
 IDENTITY_TOLERANCE = 1e-4
 
 Refusal = Callable[[str, str], FileError]
@@ -24,8 +24,9 @@ Refusal = Callable[[str, str], FileError]
 def load(path: str | Path, problem: Problem | None = None) -> AbstractTrained:
     """Return the surrogate that `surrogate.save(path)` wrote.
 
-    A problem of the zoo is built again from its parameters; for one of your own pass it as
-    `problem`. Raises `FileError` if the file is not a surrogate of this problem.
+    A problem of the zoo is built again from the parameters in the file. Any other problem must be
+    passed as `problem`. Raises `FileError` if the file cannot be read, or if it does not hold a
+    surrogate of this problem.
     """
     arrays, words = read(Path(path))
     refuse = lambda what, remedy: FileError(f"path: {str(path)!r} {what}: {remedy}.")
@@ -66,7 +67,7 @@ def load(path: str | Path, problem: Problem | None = None) -> AbstractTrained:
 
 
 def shipped(problem: Problem) -> AbstractTrained | None:
-    """Return the surrogate that comes with scasml for exactly this problem, or None."""
+    """Return the surrogate that comes with scasml for this problem and its parameters, or None."""
     if problem.parameters is None:
         return None
     folder = files("scasml.surrogates").joinpath("pretrained")
@@ -76,7 +77,10 @@ def shipped(problem: Problem) -> AbstractTrained | None:
 
 
 def _build_problem(name: Any, parameters: Any, refuse: Refusal) -> Problem:
-    """Build the problem of the zoo that has this name and these parameters."""
+    """Build the problem of the zoo that has this name and these parameters, both from a file.
+
+    Raises the error that `refuse(what, remedy)` returns if there is no such problem.
+    """
     make = problems.catalogue().get(name) if isinstance(name, str) else None
     if make is None or not isinstance(parameters, dict):
         raise refuse(
@@ -93,7 +97,10 @@ def _build_problem(name: Any, parameters: Any, refuse: Refusal) -> Problem:
 
 
 def _require_same_problem(saved: dict[str, Any], given: dict[str, Any], refuse: Refusal) -> None:
-    """Raise unless two results of `problem_identity` describe one problem."""
+    """Raise unless two results of `problem_identity` describe the same problem.
+
+    The error is that of `refuse(what, remedy)`.
+    """
     for fact in ("dim", "horizon"):
         if saved.get(fact) != given[fact]:
             raise refuse(

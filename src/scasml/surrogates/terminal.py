@@ -4,13 +4,15 @@
 
 The draws xi_k, k = 1, ..., K, are orthogonal and of norm sqrt(d), the weights w_k are 1/K, and mu
 and sigma are taken at (t, x). At T the smoothed g is exactly g. Before T its error is that of a
-mean over 2K points of a sphere. With K = 0 draws it is g(x) itself. `choose_draws` picks the
-number of draws for training by the residual: the Laplacian of g(x) may be much larger than that of
-u, and where F holds back what mu carries away, g(x) may be closer to u.
+mean over 2K points of a sphere. With K = 0 draws it is g(x) itself.
 
-Where g varies mostly along one direction, as the payoff of a basket does, `smoothed_terminal` puts
+For training, `choose_draws` takes the smoothed g or g(x), whichever has the smaller residual. The
+smoothed g is better if the Laplacian of g(x) is much larger than that of u. g(x) may be closer to u
+if F cancels much of the drift term <mu, grad u>.
+
+If g varies mostly along one direction, as the payoff of a basket does, `smoothed_terminal` puts
 the nodes and weights of a Gauss-Hermite rule along that direction. The mean along it is then
-almost exact, and only the mean over the other directions is rough.
+almost exact, and only the mean over the other directions is inaccurate.
 """
 
 from collections.abc import Sequence
@@ -32,14 +34,16 @@ from ..paths.coefficients import Coefficient, diffuse, diffuse_transposed
 from .collocation import collocation_points, paths_of
 from .wrapping import wrap
 
+# The number K of draws of a smoothed g, unless it is 0.
 DRAWS = 4
-# Number of points at which the residuals of two smoothed g are compared.
+# Number of points at which the residuals of the smoothed g and of g(x) are compared.
 RESIDUAL_POINTS = 256
 # Number of paths at whose ends the slopes of g are evaluated.
 SLOPE_PATHS = 64
-# The Gauss-Hermite rule is used if the main direction has more than this fraction of the sum of
-# squares of the slopes.
+# The Gauss-Hermite rule is used if the components of the slopes along the main direction have more
+# than this fraction of the sum of squares of the slopes.
 MAIN_DIRECTION_FRACTION = 0.5
+# Iterations that find the main direction.
 POWER_ITERATIONS = 32
 
 # Smallest T - t, as a fraction of T, at which derivatives are evaluated. Closer to T the rounding
@@ -48,7 +52,10 @@ SMALLEST_REMAINING_TIME = 2.0**-20
 
 
 class SmoothedTerminal(AbstractSurrogate):
-    """The smoothed g of a problem, for K draws; equal weights if `weights` is None."""
+    """The smoothed g of a problem for K draws, as a surrogate.
+
+    The weights are those of the mean; None stands for 1/K each.
+    """
 
     problem: Problem
     draws: Coefficient  # xi, of shape (K, d)
@@ -87,8 +94,8 @@ class SmoothedTerminal(AbstractSurrogate):
 def smoothed_terminal(problem: Problem) -> SmoothedTerminal:
     """Return the smoothed g with the Gauss-Hermite rule along the main direction of g.
 
-    The main direction is that of sigma^T grad g at the ends of paths from x0. If it does not
-    dominate the others, or if a slope is not finite, all draws have equal weights.
+    The main direction is the dominant direction of the slopes sigma^T grad g at the ends of paths
+    from x0. If no direction dominates, or if a slope is not finite, all draws have equal weights.
     """
     draws = directions(problem.dim, DRAWS, 0)
     paths = paths_of(problem)
@@ -106,7 +113,7 @@ def smoothed_terminal(problem: Problem) -> SmoothedTerminal:
 
 
 def _main_direction(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the first right singular vector of the rows, by power iteration.
+    """Return the first right singular vector (d,) of the rows (n, d), by power iteration.
 
     A decomposition by LAPACK is avoided because it waits for threads of its own.
     """
@@ -120,10 +127,12 @@ def _main_direction(rows: NDArray[Any]) -> NDArray[Any]:
 def gauss_hermite_draws(
     axis: NDArray[Any], draws: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Replace the components of K draws along a unit vector by Gauss-Hermite nodes.
+    """Replace the components of draws (K, d) along the unit vector `axis` by Gauss-Hermite nodes.
 
-    The rule has 2K - 1 nodes: the node 0, where a draw and its mirror image have the same
-    component, and K - 1 pairs. Returns draws of shape (K, d) and weights of shape (K,).
+    `axis` has shape (d,). The rule has 2K - 1 nodes: 0 and K - 1 pairs of opposite nodes. One
+    draw gets the node 0, as does its mirror image. Each other draw and its mirror image get one
+    pair. The part orthogonal to `axis` is scaled to the norm sqrt(d - 1). Returns new draws (K, d)
+    and their weights (K,).
     """
     count, dim = draws.shape
     nodes, weights = (a[count - 1 :] for a in np.polynomial.hermite_e.hermegauss(2 * count - 1))
@@ -137,7 +146,10 @@ def gauss_hermite_draws(
 
 @eqx.filter_jit
 def _slopes(problem: Problem, noise: Array) -> Array:
-    """sigma^T grad g at the ends of paths from x0; noise of shape (paths, steps, d)."""
+    """Return sigma^T grad g (n, d) at the ends of n paths from x0.
+
+    `noise` (n, steps, d) holds the normal numbers of the paths.
+    """
     x0 = jnp.asarray(problem.x0, noise.dtype)
     initial, final = jnp.zeros((), noise.dtype), jnp.asarray(problem.horizon, noise.dtype)
 
@@ -149,10 +161,11 @@ def _slopes(problem: Problem, noise: Array) -> Array:
 
 
 def choose_draws(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
-    """Return the draws, 0 or DRAWS of them, whose smoothed g has the smaller mean square residual.
+    """Return the draws (K, d), with K = 0 or DRAWS, whose smoothed g has the smaller residual.
 
-    The residual is evaluated where a correction evaluates it. Returns None if g may have kinks or
-    jumps: the Laplacian of a kink is a measure that the residual at a point does not show.
+    The mean square residual is taken at points of the domain and along paths from it. Returns None
+    if g may have kinks or discontinuities: a kink adds a measure to the Laplacian, which the
+    residual at points does not contain.
     """
     if terminal_may_be_rough(problem):
         return None
@@ -165,7 +178,7 @@ def choose_draws(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray
 def _mean_square_residuals(
     problem: Problem, domain: AbstractDomain, key: PRNGKeyArray, candidates: Sequence[Coefficient]
 ) -> Array:
-    """The mean square residual of the smoothed g for each candidate for its draws."""
+    """Return, for each candidate for the draws, the mean square residual of the smoothed g."""
     t, x = collocation_points(problem, domain, key, RESIDUAL_POINTS, 0.5)
 
     def mean_square(draws: Coefficient) -> Array:

@@ -1,7 +1,7 @@
 """The interface of surrogates that scasml trains, and the registry of their kinds.
 
-A kind is a subclass of `AbstractTrained` and a function that trains one for a problem. `@kind`
-puts both into `KINDS`, where `load`, `solve` and the command line find them:
+A kind is a subclass of `AbstractTrained`, together with a function that trains such a surrogate for
+a problem. `@kind` puts both into `KINDS`, where `load`, `solve` and the command line find them:
 
     @kind(Spline)
     def spline(problem, *, knots=8, domain=None, seed=0, progress=False): ...
@@ -33,10 +33,10 @@ COMMON_OPTIONS = ("domain", "seed", "progress")
 
 
 class Record(tuple[tuple[str, Any], ...]):
-    """Pairs of a name and a value that JSON can hold.
+    """A tuple of pairs: a name, and a value that JSON can hold. `record[name]` is the value.
 
-    All records are equal, so that a model trained again runs through the program that was
-    compiled for the first.
+    All records compare as equal and have the same hash. A surrogate that is trained a second time
+    therefore uses the program that was compiled for the first one.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -52,10 +52,11 @@ class Record(tuple[tuple[str, Any], ...]):
 class AbstractTrained(AbstractSurrogate):
     """A surrogate u(t, x) that scasml trained; `build` makes it from `architecture` and `arrays`.
 
-    `kind` is its name in `KINDS` and in files. `problem` is the problem that it was trained for.
-    `record` describes the training: the number of `steps`, the `residuals` (root mean squares)
-    during the training, `seconds`, `cpu_seconds`, and facts of the kind. `draws` are those of the
-    smoothed g that is built in, or None if the terminal condition was learned.
+    `kind` is the name of its kind in `KINDS` and in files. `problem` is the problem that it was
+    trained for. `record` describes the training: the number of `steps`, the `residuals` (root mean
+    squares) during the training, `seconds`, `cpu_seconds`, and further entries of the kind. `draws`
+    (K, d) are the draws of the offset: the smoothed g that is added to what was learned. They are
+    None if there is no offset, and the terminal condition was learned too.
     """
 
     kind: ClassVar[str]
@@ -65,20 +66,20 @@ class AbstractTrained(AbstractSurrogate):
 
     @property
     def offset(self) -> SmoothedTerminal | None:
-        """The smoothed g that is built in; None if there is none."""
+        """The smoothed g that is added to what was learned, or None."""
         return None if self.draws is None else SmoothedTerminal(self.problem, self.draws)
 
     def add_offset(self, value: Array, t: Array, x: Array) -> Array:
-        """Add the smoothed g, if there is one, to the value that was learned."""
+        """Add the offset, if there is one, to the value that was learned."""
         return value if (offset := self.offset) is None else value + offset(t, x)
 
     @abc.abstractmethod
     def architecture(self) -> dict[str, Any]:
-        """What `build` needs in addition to the arrays: numbers, words and lists of them."""
+        """Return what `build` needs in addition to the arrays, as a dict that JSON can hold."""
 
     @abc.abstractmethod
     def arrays(self) -> dict[str, Any]:
-        """The arrays of the surrogate by name."""
+        """Return the arrays of the surrogate by name."""
 
     @classmethod
     @abc.abstractmethod
@@ -89,13 +90,16 @@ class AbstractTrained(AbstractSurrogate):
         arrays: dict[str, NDArray[Any]],
         record: Record,
     ) -> Self:
-        """Build the surrogate again.
+        """Build a surrogate from its `architecture()` and its `arrays()`, as read from a file.
 
-        Raises KeyError, TypeError or ValueError if the arguments do not describe one.
+        Raises KeyError, TypeError or ValueError if the arguments do not describe a surrogate.
         """
 
     def save(self, path: str | Path) -> None:
-        """Write the surrogate as a safetensors file, for `surrogates.load`."""
+        """Write the surrogate as a safetensors file that `surrogates.load` reads.
+
+        Raises `FileError` if the file cannot be written.
+        """
         words = {
             "kind": self.kind,
             "architecture": json.dumps(self.architecture()),
@@ -106,11 +110,14 @@ class AbstractTrained(AbstractSurrogate):
         write(Path(path), {name: np.asarray(a) for name, a in self.arrays().items()}, words)
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the residual over the steps of the training; return the axes."""
+        """Plot the residual over the steps of the training, in the axes `ax` or in new ones.
+
+        Returns the axes.
+        """
         return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
 
     def described(self) -> str:
-        """`pinn of hjb 100d, 15,501 numbers; steps 2000, residual 0.012, ...`"""
+        """Return one line, as "pinn of hjb 100d, 15,501 numbers; steps 2000, residual 0.012"."""
         count = sum(leaf.size for leaf in self.arrays().values())
         facts = (
             f"{name} {_short(value)}"
@@ -143,11 +150,11 @@ Train = TypeVar("Train", bound=Callable[..., AbstractTrained])
 
 
 def kind(model: type[AbstractTrained]) -> Callable[[Train], Train]:
-    """Decorate the training function of `model`: put both into `KINDS` under `model.kind`.
+    """Return a decorator that puts `model` and its training function into `KINDS`.
 
-    The function takes the problem and keywords, among them `domain`, `seed` and `progress`.
-    A definition that runs a second time replaces the first. Raises `ArgumentError` if another
-    kind has this name.
+    The key is `model.kind`. The function takes the problem and keywords, among them `domain`,
+    `seed` and `progress`. A definition that runs a second time, as in a notebook, replaces the
+    first. Raises `ArgumentError` if another kind has this name, or if a keyword is missing.
     """
     if not (isinstance(model, type) and issubclass(model, AbstractTrained)):
         raise ArgumentTypeError(
@@ -180,12 +187,12 @@ def kind(model: type[AbstractTrained]) -> Callable[[Train], Train]:
 
 
 def _definitions(entry: Kind) -> list[tuple[str, str]]:
-    """Where the class and the function of a kind are defined."""
+    """Return the module and the qualified name of the class and of the function of a kind."""
     return [(each.__module__, each.__qualname__) for each in entry]
 
 
 def _takes(function: Callable[..., Any], option: str) -> bool:
-    """Whether the function takes this keyword."""
+    """Whether the function takes the keyword `option`."""
     parameters = inspect.signature(function).parameters
     return option in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
@@ -204,7 +211,7 @@ def check_training_options(name: str, options: dict[str, Any]) -> None:
 
 
 def train_kind(problem: Problem, name: str, /, **options: Any) -> AbstractTrained:
-    """Train a surrogate of the kind `name`.
+    """Train a surrogate of the kind `name`, with `options` of its training function.
 
     Raises `ArgumentError` for an unknown kind, and for an option that the kind does not have.
     """

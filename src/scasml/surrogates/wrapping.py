@@ -1,7 +1,7 @@
 """`wrap` makes a surrogate of any model u(t, x) of one point.
 
-A model comes in as a JAX function, as a surrogate, or as an object that an adapter handles.
-An `AbstractSurrogate` goes out, after a check that it returns one differentiable number.
+The model is a JAX function, a surrogate, or an object that an adapter handles. The result is an
+`AbstractSurrogate`, after a check that it returns one differentiable number.
 """
 
 from typing import Any
@@ -15,12 +15,15 @@ _INPUTS = ("t, x", "tx", "xt")
 
 
 def wrap(model: Any, problem: AbstractEquation, *, inputs: str | None = None) -> AbstractSurrogate:
-    """Make a surrogate of a model of one point.
+    """Return a surrogate that evaluates `model` at one point: a time t and a vector x (d,).
+
+    The model must return one number. `problem` is the equation that it approximates; only its
+    dimension d is used here, and by the adapters of scasml.
 
     `inputs` says how the model is called: `"t, x"` as model(t, x), the default; `"tx"` as
     model(v) with v = (t, x) joined into one vector of d + 1 numbers; `"xt"` with the time last.
     An `eqx.nn.MLP` or `eqx.nn.Sequential` takes one vector, so `inputs` must give the order.
-    Models of other libraries are taken if `surrogates.ADAPTERS` has an adapter for them.
+    A model of another library is handled by its adapter in `surrogates.ADAPTERS`, if it has one.
 
     Raises `ArgumentError` or `ArgumentTypeError` if the model cannot be used.
     """

@@ -36,8 +36,9 @@ BLOCK_ELEMENTS = 2**19
 class HestonCall:
     """The price u(t, (S, v)), and NaN where S or v is negative.
 
-    `angle` is that of the ray of integration; None stands for the default. `step` is the step of
-    the quadrature divided by the angle. A smaller step changes prices by less than `ACCURACY`.
+    `angle` is the angle between the ray of integration and the real axis; None stands for the
+    default in `ray_angle`. `step` is the step of the quadrature divided by the angle. A smaller
+    step changes prices by less than `ACCURACY`.
     """
 
     reversion: float
@@ -58,8 +59,8 @@ class HestonCall:
     def ray_angle(self) -> float:
         """The angle of the ray.
 
-        For large w, |phi| decays on rays at angles up to acos |rho|. Where phi is still Gaussian,
-        it decays up to pi/4. The default is half of the smaller one.
+        For large w, |phi| decays on rays at angles up to acos |rho|. For smaller w, where phi is
+        nearly Gaussian, it decays at angles up to pi/4. The default is half of the smaller bound.
         """
         if self.angle is not None:
             return self.angle
@@ -68,9 +69,10 @@ class HestonCall:
     def quadrature(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return nodes |w| and weights of the integral along the ray.
 
-        A complex shift of y in the rule turns the ray. The ray may turn by its angle in both
-        directions, so the step of y is proportional to the angle. The last node is so large that
-        the factor 1/|w| alone is below rounding.
+        The accuracy of the rule depends on the step over the width of the strip of complex y in
+        which the integrand is analytic. An imaginary shift of y turns the ray, and the ray may turn
+        by its angle in both directions. The step of y is therefore proportional to the angle. The
+        last node is so large that the factor 1/|w| alone is below rounding.
         """
         return double_exponential(-3.8, 37.0, self.step * self.ray_angle)
 

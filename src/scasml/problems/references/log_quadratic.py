@@ -38,7 +38,7 @@ class Spectrum(NamedTuple):
 
 
 class QuadraticForm(Protocol):
-    """x^T A x, diagonalised.
+    """The quadratic form x^T A x, diagonalised.
 
     A form is hashable by its parameters, so that equal problems have equal references.
     """
@@ -52,7 +52,7 @@ class QuadraticForm(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """|x|^2."""
+    """The form |x|^2, with A = I."""
 
     dim: int
 
@@ -65,7 +65,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Chain:
-    """sum_{i<d} [c1_i (x_i - x_{i+1})^2 + c2_i x_{i+1}^2], a tridiagonal A."""
+    """The form sum_{i<d} [c1_i (x_i - x_{i+1})^2 + c2_i x_{i+1}^2], with a tridiagonal A."""
 
     dim: int
     seed: int
@@ -99,8 +99,8 @@ class LogQuadratic:
     """u(t, x) by the integral in the docstring of this module.
 
     `quadrature` holds the first and last y and the step of `double_exponential`, applied to s in
-    units of s0 (see `_integral`). The integrand decays double exponentially on both sides, on the
-    right because of exp(-s). A smaller step changes u by less than `ACCURACY`.
+    units of s0 (see `_integral`). As a function of y the integrand decays double exponentially on
+    both sides, on the right because of exp(-s). A smaller step changes u by less than `ACCURACY`.
     """
 
     form: QuadraticForm

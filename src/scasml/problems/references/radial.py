@@ -35,14 +35,14 @@ OFFSET, CURVATURE = 2.0, 0.4
 # Bound on the error of the method. `accuracy` adds its growth in time.
 ACCURACY = 3e-11
 
-# Bound on the last Chebyshev coefficients of Y, relative to the largest one.
+# Y is resolved if its last Chebyshev coefficients are below this fraction of the largest one.
 RESOLVED = 1e-11
 
-# Fewest time steps. The tolerance of the solver controls the error at the steps only. With this
-# many steps the interpolation between them is as accurate.
+# Smallest number of time steps. The tolerance of the solver controls the error at the steps only.
+# With this number of steps the interpolation between them is as accurate.
 MIN_TIME_STEPS = 200
 
-# Points evaluated at a time, to bound memory.
+# Number of points that are evaluated at once, which bounds the memory.
 BLOCK_POINTS = 4096
 
 Rate = Callable[[NDArray[Any]], NDArray[Any]]
@@ -50,20 +50,20 @@ Coefficients = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def accuracy(horizon: float) -> float:
-    """Return a bound on the error of u.
+    """Return a bound on the error of u for the final time T = `horizon`.
 
-    Both equations have F' <= 1, so an error made at time T grows at most by the factor exp(T).
+    Both equations have F' <= 1, so an error grows at most by the factor exp(T) from T to 0.
     """
     return ACCURACY * math.exp(horizon)
 
 
 @dataclass(frozen=True)
 class Radial:
-    """u(t, x) by the equation in the docstring of this module.
+    """u(t, x) by the equation for Y in the docstring of this module.
 
     The first call solves the equation, and later calls use the cached solution. `rate` is the
-    function r. `degrees` are degrees of the Chebyshev expansion of Y, tried in this order until one
-    resolves Y. The first is enough unless the solution has a sharp front.
+    function r(u) = F(u)/u. `degrees` are degrees of the Chebyshev expansion of Y, tried in this
+    order until one resolves Y. The first one suffices unless the solution has a sharp front.
     """
 
     rate: Rate

@@ -24,7 +24,7 @@ SUPPORTED = (
 def constant_coefficients(problem: Any) -> tuple[float, float]:
     """Return sigma and mu of a problem in which each of them is one number.
 
-    Raises `ArgumentError` for any other problem, and if F depends on z other than through sum z.
+    Raises `ArgumentError` for any other problem, and if F does not depend on z through sum z alone.
     """
     require_problem(problem)
     dynamics = problem.dynamics
@@ -53,7 +53,7 @@ def constant_coefficients(problem: Any) -> tuple[float, float]:
 
 
 def _depends_on_sum(problem: Problem, trials: int = 8) -> bool:
-    """Whether F stays the same, at random points, if each entry of z is replaced by their mean."""
+    """Whether F, at random points, is the same if every entry of z is replaced by their mean."""
     rng = np.random.default_rng(0)
     t, u = problem.horizon * rng.uniform(size=trials), rng.normal(size=trials)
     x = problem.x0 + rng.normal(size=(trials, problem.dim))
@@ -67,7 +67,10 @@ def _depends_on_sum(problem: Problem, trials: int = 8) -> bool:
 
 
 def kernel_widths(width: Any, preset: str, problem: Problem, sigma: float) -> tuple[float, float]:
-    """Return the width of the kernel in t and the width in x, from the options of `gp`."""
+    """Return the width of the kernel in t and the width in x.
+
+    `width` and `preset` are the options of `gp`. Raises `ArgumentError` for an invalid width.
+    """
     if width is None:
         in_x = abs(sigma) * math.sqrt(problem.dim)
         return (in_x, in_x) if preset == "paper" else (problem.horizon / 2, in_x)

@@ -1,7 +1,8 @@
 """The constraints to which a Gaussian process is fitted.
 
-`draw_points` draws the interior and terminal points. `rate_and_terminal` turns the PDE and g into
-conditions at these points. `Constraints` holds all of them and linearises them for `newton.fit`.
+`draw_points` draws M interior points and B terminal points, which lie at time T.
+`rate_and_terminal` turns the PDE and g into conditions at these points. `Constraints` holds points
+and conditions, and linearises the conditions for `newton.fit`.
 """
 
 from collections.abc import Callable
@@ -22,26 +23,27 @@ from ..wrapping import wrap
 from . import kernels
 
 OFFSET_POINTS_PER_BATCH = 64  # points at which the offset is differentiated at once
-# The observations that the rate depends on. The observation v_t is a function of them.
+# The observations at an interior point on which the rate, the v_t that the PDE requires, depends.
 FREE_OBSERVATIONS = [
     kernels.Observation.VALUE,
     kernels.Observation.LAPLACIAN,
     kernels.Observation.SUM,
 ]
-# Maps free observations (M, 3) to the rate (M,) and its derivatives by them (M, 3).
+# Maps free observations (M, 3) to the rate (M,) and its derivatives in them (M, 3).
 Rate = Callable[[Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """The constraints of the fit. The first M points are interior, the last B points are terminal.
+    """The constraints v_t = rate at the first M points, and v = terminal at the last B points.
 
-    The time coordinate of the kernel is `clock` times the time of the PDE. `nugget` is the variance
-    of the noise of each observation, relative to the prior variance of that observation.
+    The time coordinate of the kernel is `clock` times the time of the PDE, so v_t of the PDE is
+    `clock` times the observation v_t. `nugget` is the variance of the noise of each observation,
+    relative to the prior variance of that observation.
     """
 
     kernel: kernels.Gaussian
-    points: kernels.Points  # in the time of the kernel
+    points: kernels.Points  # M + B of them, in the time of the kernel
     clock: float
     rate: Rate
     terminal: Floats  # (B,)
@@ -76,7 +78,8 @@ def draw_points(
 ) -> tuple[Floats, Floats]:
     """Draw times (n,) and points (n, d): first the interior points, then the terminal points.
 
-    `along_paths` is the fraction of the points that is drawn along paths from the domain.
+    `interior` and `boundary` are their numbers M and B, with n = M + B. `along_paths` is the
+    fraction of the points that is drawn along paths from the domain.
     """
     key, count = jax.random.key(seed), interior + boundary
     t, x = jax.jit(lambda key: collocation_points(problem, domain, key, count, along_paths))(key)
@@ -98,8 +101,10 @@ def rate_and_terminal(
 ) -> tuple[Rate, Floats]:
     """Return the constraints on v, where u = offset + v solves the PDE.
 
-    The first result is v_t as a function of v, Lap v and sum_i d_i v at the interior points, with
-    its derivatives. The second one holds the values of v at the terminal points.
+    `t` (n,) and `x` (n, d) are the results of `draw_points`, of which the first `interior` are
+    interior points. The offset is the smoothed g with the `draws` (K, d), or zero if they are None.
+    The first result is a `Rate`: v_t as a function of v, Lap v and sum_i d_i v at the interior
+    points. The second result (B,) holds v at the terminal points.
     """
     inside = t[:interior], x[:interior]
     if draws is None:
@@ -115,7 +120,7 @@ def rate_and_terminal(
     def rate(free: Array, t: Array, x: Array, offset: tuple[Array, Array, Array]) -> Array:
         # `generated` is (d/dt + L) of the offset.
         (v, laplacian, slope_sum), (u, z, generated) = free, offset
-        # F depends on the sum of z only, so the sum is spread evenly over the entries.
+        # F depends on z only through its sum, so the sum of the z of v is spread evenly.
         f = problem.nonlinearity(
             t, x, u + v, z + jnp.full(problem.dim, sigma / problem.dim) * slope_sum
         )

@@ -1,14 +1,15 @@
 """Covariances of derivatives of a Gaussian process with an isotropic kernel.
 
-The kernel is k(y, y') = phi(|y - y'|^2) with y = (t, x). Four linear operators are applied to a
-function v at a point: v, Lap v, v_t and D v = sum_i d_i v. Their values are called observations.
-This module computes covariances between observations, and observations of a weighted sum of
-covariances.
+The kernel is k(y, y') = phi(|y - y'|^2) with y = (t, x). The caller scales t such that one width
+fits both t and x. An observation of a function v at a point is one of four numbers: v, Lap v, v_t
+or D v = sum_i d_i v. This module computes covariances between observations. It also computes the
+observations of a fitted function, which is a weighted sum of covariances.
 
 Let y - y' = (tau, delta), p = sum_i delta_i and q = |delta|^2. The kernel depends on y - y' only,
-so a derivative at y' is minus the derivative at y. The covariance of observation A at y and
-observation B at y' is therefore (-1)^(order of B) (A B phi)(y - y'). This is a polynomial in tau, p
-and q times derivatives of phi. Matrices are computed in blocks of rows, which bounds the memory.
+so a derivative in y' is minus the derivative in y. Let A and B be the differential operators of two
+observations. The covariance of A v at y and B v at y' is (-1)^(order of B) (A B phi)(y - y'), with
+phi as a function of y - y'. It is a sum of derivatives of phi times polynomials in tau, p and q.
+Matrices are computed in blocks of rows, which bounds the memory.
 """
 
 from enum import IntEnum
@@ -20,11 +21,11 @@ import numpy as np
 
 Array = Any  # jax.Array or np.ndarray
 ROWS_PER_BLOCK = 128  # rows of a covariance matrix that are computed at once
-SIGNS = (1.0, 1.0, -1.0, -1.0)  # (-1)^order of each observation
+SIGNS = (1.0, 1.0, -1.0, -1.0)  # (-1)^(order of the operator) of each observation
 
 
 class Observation(IntEnum):
-    """The columns of an array (..., 4) of observations: v, Lap v, v_t and D v = sum_i d_i v."""
+    """Indices into the last axis of arrays (..., 4): v, Lap v, v_t and D v = sum_i d_i v."""
 
     VALUE = 0
     LAPLACIAN = 1
@@ -43,7 +44,7 @@ class Gaussian(NamedTuple):
         return -0.5 / self.width**2
 
     def derivatives(self, s: Array) -> tuple[Array, ...]:
-        """Return phi(s) and its first four derivatives."""
+        """Return phi(s) and its first four derivatives in s, each with the shape of s."""
         c = self.exponent
         phi = jnp.exp(c * s)
         return tuple(c**n * phi for n in range(5))
@@ -55,18 +56,18 @@ class Gaussian(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Points y = (t, x), with t of shape (n,) in the time of the kernel and x of shape (n, d)."""
+    """Points y = (t, x), with the scaled times t of shape (n,) and x of shape (n, d)."""
 
     t: Any
     x: Any
 
 
 def differences(left: Points, right: Points) -> tuple[Array, Array, Array]:
-    """Return tau, p and q of all pairs of points, each of shape (n, m)."""
+    """Return tau, p and q, each (n, m), of all pairs of n points `left` and m points `right`."""
     square = lambda x: (x * x).sum(-1)
     q = square(left.x)[:, None] + square(right.x)[None] - 2 * left.x @ right.x.T
     p = left.x.sum(-1)[:, None] - right.x.sum(-1)[None]
-    # Rounding can make the expanded square negative.
+    # Rounding can make q negative, because the square was expanded.
     return left.t[:, None] - right.t[None], p, jnp.maximum(q, 0.0)
 
 
@@ -75,8 +76,9 @@ def operator_products(
 ) -> list[list[Array]]:
     """Return the 4 x 4 table of A B phi for any two operators A, B among 1, Lap, d/dt and D.
 
-    `phi` holds phi and its first four derivatives at s = tau^2 + q. The caller multiplies by the
-    sign of B to obtain a covariance. The entries follow from the chain rule with d_i s = 2 delta_i.
+    `phi` holds phi and its first four derivatives at s = tau^2 + q, as `Gaussian.derivatives`
+    returns them. Each entry has the shape of `tau`, `p` and `q`. To obtain a covariance, the caller
+    multiplies by the sign of B. The entries follow from the chain rule with d_i s = 2 delta_i.
     """
     f0, f1, f2, f3, f4 = phi
     d = dim
@@ -111,10 +113,11 @@ def combination_covariance(
     left: Array,
     right: Array,
 ) -> Array:
-    """Return the covariance of two linear combinations of observations.
+    """Return the covariance of two linear combinations of observations, one at y and one at y'.
 
-    `difference` is (tau, p, q). The coefficients `left` and `right` have shape (..., 4), and their
-    leading axes broadcast against those of tau, p and q.
+    `difference` is (tau, p, q) of y - y'. The combination at y has the coefficients `left`, and the
+    one at y' has the coefficients `right`. Both have shape (..., 4), and their leading axes
+    broadcast against the axes of tau, p and q.
     """
     tau, p, q = difference
     table = operator_products(kernel.derivatives(q + tau * tau), dim, tau, p, q)
@@ -124,7 +127,7 @@ def combination_covariance(
 
 @jax.jit
 def covariance(kernel: Gaussian, left: Points, right: Points, a: Array, b: Array) -> Array:
-    """Return the (n, m) covariance matrix of one linear combination of observations per point.
+    """Return the (n, m) covariances of linear combinations of observations, one at each point.
 
     The coefficients are `a` (n, 4) at the points `left` and `b` (m, 4) at the points `right`.
     """
@@ -140,10 +143,11 @@ def covariance(kernel: Gaussian, left: Points, right: Points, a: Array, b: Array
 
 
 def polynomial_coefficients(kernel: Gaussian, dim: int, weights: Array) -> tuple[Array, ...]:
-    """Return alpha, beta, gamma, epsilon, each (m,), of a function given by its weights (m, 4).
+    """Return alpha, beta, gamma, epsilon, each (m,), of a function with the weights (m, 4).
 
-    The function is v(y) = sum_j sum_b weights[j, b] Cov(v(y), observation b at y_j). For a Gaussian
-    kernel all derivatives of phi are multiples of phi, so that
+    The function is v(y) = sum_j sum_b weights[j, b] K_b(y, y_j), where K_b(y, y_j) is the
+    covariance of the value at y and observation b at y_j. All derivatives of a Gaussian kernel are
+    multiples of phi. With (tau, p, q) of y - y_j therefore
     v(y) = sum_j phi(|y - y_j|^2) (alpha_j + beta_j q + gamma_j tau + epsilon_j p).
     """
     c = kernel.exponent
@@ -155,11 +159,12 @@ def polynomial_coefficients(kernel: Gaussian, dim: int, weights: Array) -> tuple
 def observations(kernel: Gaussian, left: Points, right: Points, weights: Array) -> Array:
     """Return the four observations (n, 4), at the points `left`, of a function.
 
-    The function is the one that `weights` (m, 4) define at the points `right`; see
-    `polynomial_coefficients`. With m_ij = phi (alpha + beta q + gamma tau + epsilon p), the product
-    rule writes each observation at y_i as sums over j of phi and m times tau, p and q. Because
-    tau = t_i - t_j and p = p_i - p_j, most of these sums split into products of a matrix (n, m)
-    with vectors over j. This needs a small number of passes over the pairs of points.
+    The function has the weights `weights` (m, 4) at the points `right`; see
+    `polynomial_coefficients`. Let m_ij = phi (alpha_j + beta_j q + gamma_j tau + epsilon_j p), so
+    that v(y_i) = sum_j m_ij. By the product rule, each observation at y_i is a sum over j of phi
+    and m_ij, multiplied by tau, p or q. Because tau = t_i - t_j and p = p_i - p_j, most of these
+    sums are products of a matrix (n, m) and vectors over j. A small number of passes over the pairs
+    of points suffices.
     """
     t, x, dim, c = right.t, right.x, right.x.shape[1], kernel.exponent
     sum_x = x.sum(1)
@@ -175,7 +180,7 @@ def observations(kernel: Gaussian, left: Points, right: Points, weights: Array) 
         tau, _, q = differences(Points(t_i, x_i), right)
         phi = jnp.exp(c * (q + tau * tau))
         m = phi * (jnp.stack([t_i, p_i, jnp.ones_like(t_i)], 1) @ linear_part + beta[None] * q)
-        # Sums over j of m, m t_j and m p_j; then of phi times the vectors named.
+        # Sums over j of m, m t_j and m p_j; then of phi times each of `vectors_for_phi`.
         m_sum, m_t, m_p = (m @ vectors_for_m).T
         phi_beta, phi_beta_p, phi_gamma, phi_epsilon, phi_epsilon_p = (phi @ vectors_for_phi).T
         laplacian = (
@@ -200,7 +205,7 @@ def observations(kernel: Gaussian, left: Points, right: Points, weights: Array) 
 class Terms(NamedTuple):
     """The terms phi_j m_j of a function v = sum_j phi_j m_j at one point, each array of shape (n,).
 
-    m = alpha + beta q + gamma tau + epsilon p; see `polynomial_coefficients`.
+    Here m = alpha + beta q + gamma tau + epsilon p, without phi; see `polynomial_coefficients`.
     """
 
     phi: Array
@@ -212,9 +217,10 @@ class Terms(NamedTuple):
 
 
 def terms_at(kernel: Gaussian, points: Points, weights: Array, t: Array, x: Array) -> Terms:
-    """Evaluate at the point (t, x) the terms of the function with weights (n, 4) at `points`.
+    """Return the terms at one point (t, x) of the function with weights (n, 4) at `points`.
 
-    The squared distances |x - x_j|^2 = |x|^2 - 2 <x, x_j> + |x_j|^2 need one matrix product.
+    `t` is a scaled time. The squared distances |x|^2 - 2 <x, x_j> + |x_j|^2 need one product of a
+    matrix and a vector.
     """
     q = jnp.sum(x * x) - 2 * points.x @ x + jnp.sum(points.x * points.x, 1)
     p = jnp.sum(x) - jnp.sum(points.x, 1)

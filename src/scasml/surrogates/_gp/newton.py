@@ -4,13 +4,16 @@
                                 v = terminal              at B terminal points
 
 `fit` takes `Constraints` and returns a `Fit`, which holds the weights of v. The norm is that of the
-Hilbert space of the kernel K. The Gauss-Newton method linearises the constraints at the last
-iterate. They are then M + B linear observations A v = r. The minimiser is v = K A^T l, where the
-multipliers l solve (A K A^T) l = r.
+reproducing kernel Hilbert space of the kernel. The Gauss-Newton method linearises the constraints
+at the last iterate. They are then M + B linear equations A v = r, each in the four observations of
+v at one point. Let K be the covariance matrix of all observations. The minimiser has the weights
+A^T l, where the multipliers l (M + B,) solve (A K A^T) l = r. At each point these are the four
+coefficients in A times the multiplier of the point. The nugget adds a diagonal matrix to K: the
+variance of the noise that is assumed in each observation.
 
-The paper minimises b^T K^-1 b over 3 M free observations of v, where b holds all 4 M + B
-observations. Both methods have the same stationary points. A step here solves a system of size
-M + B. A step of the paper solves one of size 3 M and factors a matrix of size 4 M + B.
+The method of the SCaSML paper minimises b^T K^-1 b over 3 M free observations of v, where b holds
+all 4 M + B observations. Both methods have the same stationary points. A step here solves a system
+of size M + B. A step of the paper solves one of size 3 M and factors a matrix of size 4 M + B.
 """
 
 from collections.abc import Callable
@@ -30,9 +33,9 @@ class Fit:
     """The result of `fit`."""
 
     weights: Floats  # (M + B, 4), as in `kernels.polynomial_coefficients`
-    violations: list[float]  # root mean square of v_t - rate after each iteration
-    gradient: float  # norm of the gradient after the last iteration
-    products: int  # products with the kernel matrix, by the iterative solver
+    violations: list[float]  # root mean square of v_t - rate after each step, with the noise
+    gradient: float  # norm of the gradient, together with v_t - rate, after the last step
+    products: int  # products with the kernel matrix by the iterative solver; 0 for the dense one
 
 
 def fit(
@@ -45,9 +48,11 @@ def fit(
 ) -> Fit:
     """Run the Gauss-Newton method from v = 0, with at most `iterations` steps.
 
-    Each step minimises |v|^2 + damping |v - last v|^2 subject to the linearised constraints. The
-    method ends when the norm of the gradient is below `tolerance`. It calls `report` after each
-    step with the number of the step, |v|^2, and the root mean square of v_t - rate.
+    Each step minimises |v|^2 + damping |v - last v|^2 subject to the linearised constraints.
+    `is_dense` selects the Cholesky solver, otherwise conjugate gradients solve the systems. The
+    method ends when the norm of the gradient, together with v_t - rate, is below `tolerance`. It
+    calls `report` after each step with the number of the step, |v|^2, and the root mean square of
+    v_t - rate. All these numbers are those of observations with the noise of the nugget.
 
     Raises `ArgumentError` if the iteration diverges, or if `nugget` is too small for the solver.
     """
@@ -59,8 +64,8 @@ def fit(
         else _IterativeSystem(constraints, variances)
     )
     weights = np.zeros((len(points.t), 4))
-    b = np.zeros_like(weights)  # the observations of v with the weights above
-    # The minimiser of a step is v = pull * last v + K A^T l.
+    b = np.zeros_like(weights)  # the observations of v with noise, (K + noise) weights
+    # The minimiser of a step has the weights pull * last weights + A^T l.
     pull, gradient, violations = damping / (1 + damping), np.inf, []
     a, right, _ = constraints.linearised(b[:m, FREE_OBSERVATIONS])
     while len(violations) < iterations:
@@ -71,8 +76,9 @@ def fit(
             + constraints.nugget * variances * weights
         )
         a, right, value = constraints.linearised(b[:m, FREE_OBSERVATIONS])
-        # Half the gradient of b^T K^-1 b by the free observations. K^-1 b is `weights`, and the
-        # time observation depends on the free ones with the derivative -a / clock.
+        # Half the gradient of b^T K^-1 b in the free observations, where K includes the noise.
+        # K^-1 b is `weights`. The constraint v_t = rate makes the observation v_t a function of the
+        # free ones, whose derivative is -a / clock.
         half_gradient = (
             weights[:m, FREE_OBSERVATIONS]
             - a[:m, FREE_OBSERVATIONS] * weights[:m, [kernels.Observation.TIME]] / constraints.clock
@@ -92,7 +98,7 @@ def fit(
 
 
 class _DenseSystem:
-    """Solves (A K A^T + noise) l = r by a Cholesky factor of the stored matrix."""
+    """Solves (A K A^T + noise) l = r by Cholesky factorisation of the stored matrix."""
 
     def __init__(self, constraints: Constraints, variances: Floats):
         self.constraints, self.variances, self.products = constraints, variances, 0
@@ -119,8 +125,9 @@ class _DenseSystem:
 class _IterativeSystem:
     """Solves (A K A^T + noise) l = r by preconditioned conjugate gradients, without the matrix.
 
-    The preconditioner is reused in later Newton steps, although A has changed. It is computed anew
-    when a solve takes more than twice the products of the first solve with this preconditioner.
+    The preconditioner is reused in later Newton steps, although A has changed. If a solve takes
+    more than twice the products of the first solve with this preconditioner, the next solve
+    computes a new one.
     """
 
     def __init__(self, constraints: Constraints, variances: Floats):

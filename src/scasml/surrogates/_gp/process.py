@@ -33,21 +33,22 @@ MAX_DENSE_POINTS = 15_000  # up to here factor="auto" stores the matrix, of at m
 
 
 class GaussianProcess(AbstractTrained):
-    """The function u(t, x) = offset(t, x) + sum_j sum_b weights[j, b] K_b((t, x), y_j).
+    """The function u(t, x) = offset(t, x) + sum_j sum_b weights[j, b] K_b(y, y_j).
 
-    K_b(y, y_j) is the covariance of the value at y with observation b at y_j = (t_j, x_j). The four
-    observations are v, Lap v, v_t and sum_i d_i v; see `kernels`. The kernel has the width `width`
-    in x and `width / clock` in time.
+    Here y = (clock t, x), and y_j = (t[j], x[j]) is a point of the fit. K_b(y, y_j) is the
+    covariance of the value at y and observation b at y_j. The four observations of a function v are
+    v, Lap v, v_t and sum_i d_i v; see `kernels`. The kernel has the width `width` in x and
+    `width / clock` in the time of the PDE.
     """
 
     kind: ClassVar[str] = "gp"
     problem: Problem
-    t: Coefficient  # (n,), times of the points multiplied by `clock`
+    t: Coefficient  # (n,), the times of the points, multiplied by `clock`
     x: Coefficient  # (n, d)
     weights: Coefficient  # (n, 4)
     draws: Coefficient | None  # of the offset, a SmoothedTerminal; None if there is no offset
     width: float = eqx.field(static=True)
-    clock: float = eqx.field(static=True)  # the kernel measures time in units of 1/clock
+    clock: float = eqx.field(static=True)  # the time of the kernel over that of the PDE
     record: Record = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
@@ -57,7 +58,7 @@ class GaussianProcess(AbstractTrained):
 
     @property
     def terminal_function(self) -> None:
-        """None, since the process is small but not zero at T."""
+        """None, since the sum over the points is small at T but not zero."""
         return None
 
     @property
@@ -65,21 +66,21 @@ class GaussianProcess(AbstractTrained):
         return ClosedForm(self._derivatives, self.offset)
 
     def _terms(self, t: Array, x: Array) -> kernels.Terms:
-        """Evaluate the terms of the process, without the offset, in the dtype of `x`."""
+        """Return the terms of the sum over the points at (t, x), in the dtype of `x`."""
         cast = lambda a: jnp.asarray(a, x.dtype)
         points = kernels.Points(cast(self.t), cast(self.x))
         kernel = kernels.Gaussian(self.width)
         return kernels.terms_at(kernel, points, cast(self.weights), self.clock * t, x)
 
     def _derivatives(self, t: Array, x: Array) -> Derivatives:
-        """Return the derivatives of the process, without the offset.
+        """Return the derivatives at (t, x) of the sum over the points, without the offset.
 
-        With delta = x - x_j and phi = exp(c (tau^2 + |delta|^2)), the product rule gives
+        With delta = x - x_j and phi = exp(c (tau^2 + |delta|^2)), the term phi m of a point has
 
             d_i (phi m)  = slope delta_i + phi epsilon
             d_ii (phi m) = slope + square delta_i^2 + linear delta_i
 
-        The sums over j need three matrix products with the points for any d.
+        The sums over j are products of vectors over j with the matrix of points (n, d).
         """
         phi, m, beta, gamma, epsilon, tau = self._terms(t, x)
         centres, c = jnp.asarray(self.x, x.dtype), kernels.Gaussian(self.width).exponent
@@ -150,35 +151,40 @@ def gp(
 ) -> GaussianProcess:
     """Fit a Gaussian process to the PDE at `interior` points and to g at `boundary` points.
 
-    The method is that of Chen, Hosseini, Owhadi & Stuart (2021) and of the SCaSML paper. The
-    problem must have one number as sigma, equal entries in mu, and an F that uses z only through
-    sum z.
+    The method is that of Chen, Hosseini, Owhadi & Stuart (2021) and of the SCaSML paper.
 
     **Arguments:**
 
+    - `problem`: a problem whose sigma is one number, whose mu is one number, constant in (t, x),
+        and whose F uses z only through sum z.
     - `preset`: "paper" draws points uniformly in `domain`, has prior mean zero, and a kernel of
         width sigma sqrt(d) in t and in x. "default" draws half of the points along paths from the
         domain, or all of them if the domain is a list of points. Its prior mean is an offset that
-        equals g at T (see `pinn`).
+        equals g at T, or zero if g may have kinks.
     - `interior`: the number of points at which the PDE is imposed.
     - `boundary`: the number of points at T at which u = g is imposed.
-    - `width`: the width of the kernel in t and in x, or one number for both. The default is T/2 and
-        sigma sqrt(d). A kernel much wider than T in t fits the PDE through the Laplacian and not
-        through u_t.
-    - `nugget`: the variance of the noise of an observation, relative to its prior variance. One
-        absolute number would suit either values or Laplacians, whose variances differ greatly.
+    - `width`: the widths of the kernel in t and in x, or one number for both. The default is T/2
+        and sigma sqrt(d). With a width in t much larger than T, the fit satisfies the PDE by a
+        change of the Laplacian instead of u_t.
+    - `nugget`: the variance of the noise that is assumed in each observation, relative to the prior
+        variance of that observation. The prior variances of values and Laplacians differ greatly.
     - `domain`: where points are drawn; by default the domain of the problem, or x0 at time 0.
-    - `iterations`, `damping`, `tolerance`: at most this number of Newton steps, the weight of the
-        distance to the last iterate, and the norm of the gradient at which the method stops.
+    - `iterations`: the largest number of Newton steps.
+    - `damping`: the factor of the squared distance to the last iterate, which each step adds to the
+        squared norm that it minimises.
+    - `tolerance`: Newton's method ends when the norm of the gradient, together with the violation
+        of the PDE, is below this number.
     - `factor`: how each linear system, with one row per point, is solved. "dense" stores the matrix
         and uses Cholesky. "sparse" uses conjugate gradients, for more points than fit into memory,
-        and gives the same answer. "auto" decides by the number of points.
+        and gives the same answer to a relative residual of 1e-7. "auto" decides by the number of
+        points.
     - `seed`: the seed of the points.
     - `progress`: True shows a bar; a function is called with a `Training` after every step.
 
     **Returns:** a `GaussianProcess`.
 
-    **Raises:** `ArgumentError` for a problem that is not supported or an invalid argument.
+    **Raises:** `ArgumentError` for a problem that is not supported, an invalid argument, a fit that
+    diverges, or a linear system that cannot be solved.
     """
     sigma, mu = constant_coefficients(problem)
     one_of("preset", preset, ("default", "paper"))

@@ -3,9 +3,10 @@
 `solve` runs conjugate gradients with a function that computes products with the matrix. Its
 preconditioner comes from `nystrom_inverse`, which inverts a low-rank approximation plus a diagonal:
 
-    K ~ K_:s K_ss^-1 K_s: + diagonal,    s a random set of points, called landmarks
+    K ~ K_:s K_ss^-1 K_s: + diagonal
 
-The diagonal is chosen so that the approximation has the diagonal of K.
+K is the kernel matrix (n, n) with one row per point, and s is a random set of points, called
+landmarks. The diagonal is chosen such that the approximation has the same diagonal as K.
 """
 
 from collections.abc import Callable
@@ -17,8 +18,10 @@ from ..._support.errors import ArgumentError
 from ..._support.types import Floats
 from . import kernels
 
-LANDMARKS = 2000  # points in s by default
-RELATIVE_RESIDUAL = 1e-7  # norm of the residual over that of the right-hand side, at the end
+LANDMARKS = 2000  # size of s by default
+# Conjugate gradients end when the residual of the system is below this fraction of the norm of the
+# right-hand side.
+RELATIVE_RESIDUAL = 1e-7
 MAX_PRODUCTS = 1000  # iterations of conjugate gradients, each with one product
 
 
@@ -29,10 +32,11 @@ def nystrom_inverse(
     noise: Floats,
     landmarks: int = LANDMARKS,
 ) -> Callable[[Floats], Floats]:
-    """Return a function that multiplies by the inverse of the approximation of the matrix.
+    """Return a function that multiplies a vector (n,) by the inverse of the approximation.
 
-    The matrix is the covariance of the observations with coefficients `a` (n, 4), one per point,
-    plus the diagonal `noise` (n,). `landmarks` is the size of the random set s.
+    The matrix that is approximated is the covariance matrix (n, n) of one linear combination of
+    observations per point, with the coefficients `a` (n, 4), plus the diagonal `noise` (n,).
+    `landmarks` is the size of the random set s.
     """
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
@@ -56,9 +60,9 @@ def nystrom_inverse(
 
 
 def _cross_terms(kernel: kernels.Gaussian, points: kernels.Points, a: Floats) -> Floats:
-    """Return the covariance of the two correlated terms of each combination of observations (n,).
+    """Return (n,), the covariance of the terms in v and Lap v of the combination at each point.
 
-    At one point only the observations v and Lap v are correlated.
+    No other two of the four observations at one point are correlated.
     """
     table = kernels.products_at_zero(kernel, points.x.shape[1])
     return (
@@ -74,10 +78,11 @@ def solve(
     right: Floats,
     initial: Floats | None,
 ) -> tuple[Floats, int]:
-    """Solve a symmetric positive definite system, and return the solution and the product count.
+    """Return the solution (n,) of a positive definite system, and the number of products used.
 
     `product` multiplies by the matrix, and `preconditioner` by an approximation of its inverse.
-    `initial` is the first guess, or None for zero. Raises `ArgumentError` after `MAX_PRODUCTS`.
+    `right` (n,) is the right-hand side, and `initial` is the first guess, or None for zero. Raises
+    `ArgumentError` if `MAX_PRODUCTS` iterations are not enough.
     """
     from scipy.sparse.linalg import LinearOperator, cg
 

@@ -1,4 +1,9 @@
-"""The tensor-train surrogate: `tensor_train` fits one to a problem and returns a `TensorTrain`."""
+"""The tensor-train surrogate: `tensor_train` fits one to a problem and returns a `TensorTrain`.
+
+`train` contains both, and its docstring defines the function. `products` evaluates a trained
+surrogate. For the fit, `features` evaluates the basis functions at states of paths, and `sweeps`
+solves for the cores.
+"""
 
 from .train import TensorTrain, tensor_train
 

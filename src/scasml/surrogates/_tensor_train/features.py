@@ -3,8 +3,8 @@
 `FeatureMap` compiles the functions of one problem. `FeatureMap.batch` takes states (t, x) and
 returns a `Batch` of arrays, from which `sweeps` computes the residual of any tensor train.
 
-The train is a product of functions of one variable each: the time and the coordinates h_1 ... h_d.
-The noises of the coordinates are independent, so the generator obeys the product rule
+The train is a sum of products f_0(t) f_1(h_1) ... f_d(h_d), where h_1 ... h_d are the coordinates.
+The coordinates are driven by independent Brownian motions, so L has no mixed derivatives and
 
     (d/dt + L) prod_k f_k = sum_k (G_k f_k) prod_{j != k} f_j
 
@@ -35,15 +35,17 @@ class Batch(NamedTuple):
     """States of paths and the basis functions there.
 
     `values`, `slopes` and `generated` have one array per variable: (n, q) for the time, then (n, p)
-    for each coordinate. They hold the basis functions phi, their contribution sigma_k d_k phi to z,
-    and G_k phi.
+    for each coordinate. They hold phi, sigma_k d_k phi and G_k phi for every basis function phi of
+    variable k. The slopes sigma_k d_k phi give entry k of z, and are zero for the time.
     """
 
-    # Maps (t, x, u, z) to F and its derivatives by u and z, at every state.
+    # Maps t (n,), x (n, d), u (n,) and z (n, d) to F (n,) and to the pair of its derivatives in u
+    # (n,) and z (n, d).
     reaction: Callable[..., Any]
     t: Floats  # (n,)
     x: Floats  # (n, d)
-    offset: tuple[Floats, Floats, Floats]  # u, z and (d/dt + L) u of the offset
+    # u (n,), z (n, d) and (d/dt + L) u (n,) of the offset; zeros if there is no offset.
+    offset: tuple[Floats, Floats, Floats]
     values: Sequence[Floats]
     slopes: Sequence[Floats]
     generated: Sequence[Floats]
@@ -52,13 +54,14 @@ class Batch(NamedTuple):
 class FeatureMap:
     """The functions that compute a `Batch`, compiled once for all sweeps.
 
-    - `frame`: the matrix P of the coordinates h = P x, or None for h = x.
-    - `draws`: those of the `SmoothedTerminal` that is the offset, or None if there is no offset.
-    - `centre`, `scale`: the basis functions are polynomials of y = (h - centre) / scale.
+    - `frame`: the matrix P (d, d) of the coordinates h = P x, or None for h = x.
+    - `draws`: the draws of the `SmoothedTerminal` that is the offset, or None for no offset.
+    - `centre`, `scale`: arrays (d,); the basis functions are polynomials of
+        y = (h - centre) / scale.
     - `degree`: the largest degree of these polynomials.
 
-    Without an offset, u(T, x) = g(x) is imposed at the states with t = T. There F is replaced by
-    (u - g)/T, and the slopes and the generator of the basis are set to zero.
+    Without an offset, u(T, x) = g(x) is imposed at the states with t = T. At these states F is
+    replaced by (u - g)/T, and `slopes` and `generated` are zero, so the residual is (u - g)/T.
     """
 
     def __init__(
@@ -128,8 +131,9 @@ class FeatureMap:
 def in_chunks(function: Callable[..., Any], *arrays: Any) -> Any:
     """Apply a batched function to chunks of the arrays, and join the results as NumPy arrays.
 
-    All chunks have the same size, so the function is compiled once. The last chunk is filled up
-    with the first states, and their second results are dropped.
+    The first axis of every array and of every result counts the states. All chunks have the same
+    size, so the function is compiled once. The last chunk is filled up with the first states, whose
+    repeated results are dropped.
     """
     count = len(arrays[0])
     chunks = (np.arange(math.ceil(count / STATES_PER_CHUNK) * STATES_PER_CHUNK) % count).reshape(

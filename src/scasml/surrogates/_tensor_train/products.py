@@ -1,8 +1,9 @@
 """The product of matrices that defines a tensor train, and its basis polynomials.
 
-`matrices` takes a point (t, y) and returns one matrix per variable: the time and each coordinate.
-`left_products` and `right_products` multiply them from either end. With both, a derivative of the
-product by one variable needs the derivative of one matrix only.
+`matrices` takes a point (t, y) and returns one r x r matrix per variable: the time and each
+coordinate. The value of the train is the first entry of their product. `left_products` and
+`right_products` multiply the matrices from either end. With both, the derivative of the value in
+one variable needs the derivative of one matrix only.
 """
 
 import math
@@ -18,10 +19,11 @@ POLYNOMIAL_RANGE = 3.5
 
 
 def matrices(v: Array, clock: Array, cores: Array, horizon: float, zero_at_end: bool) -> Array:
-    """Return the d + 1 matrices at v = (t, y), shape (d + 1, r, r).
+    """Return the d + 1 matrices at v = (t, y) (d + 1,), as an array of shape (d + 1, r, r).
 
-    `clock` (q, r) is the core of time and `cores` (d, p, r, r) are those of the coordinates. The
-    matrix of time has its row vector in the first row; its other rows are zero.
+    `clock` (q, r) is the core of time, for q basis functions. `cores` (d, p, r, r) are the cores of
+    the coordinates, for p basis functions each. The first row of the matrix of time comes from
+    `clock`, and its other rows are zero. `horizon` and `zero_at_end` are those of `legendre`.
     """
     first = legendre(v[0], horizon, len(clock), zero_at_end) @ clock
     rest = jnp.einsum("im,imab->iab", hermite(v[1:], cores.shape[1]), cores)
@@ -29,10 +31,10 @@ def matrices(v: Array, clock: Array, cores: Array, horizon: float, zero_at_end: 
 
 
 def left_products(factors: Array) -> tuple[Array, Array]:
-    """Multiply the row e_1 = (1, 0, ..., 0) by the matrices `factors` (n, r, r), from the left.
+    """Multiply the row e_1 = (1, 0, ..., 0) by the matrices `factors` (n, r, r), one by one.
 
-    Returns the row before each matrix, shape (n, r), and the row after all of them, shape (r,). The
-    first entry of the latter is the value of the train.
+    Returns the row before the multiplication by each matrix, shape (n, r), and the row after all of
+    them, shape (r,). The first entry of the latter is the value of the train.
     """
     first = jnp.eye(1, factors.shape[1], dtype=factors.dtype)[0]
     step = lambda row, m: (jnp.sum(row[:, None] * m, 0), row)
@@ -41,9 +43,9 @@ def left_products(factors: Array) -> tuple[Array, Array]:
 
 
 def right_products(factors: Array) -> Array:
-    """Multiply the matrices by the column e_1, from the right.
+    """Return, for each of the matrices (n, r, r), the product of all later ones and e_1, (n, r).
 
-    Returns the column after each matrix, shape (n, r).
+    The product of no matrices and the column e_1 is e_1, which is the last of the n results.
     """
     first = jnp.eye(1, factors.shape[1], dtype=factors.dtype)[0]
     step = lambda column, m: (jnp.sum(m * column[None, :], 1), column)
@@ -51,7 +53,10 @@ def right_products(factors: Array) -> Array:
 
 
 def jet(f: Callable[[Array], Array], y: Array) -> tuple[Array, Array, Array]:
-    """Return f(y) and its first two derivatives, where output i of f depends on y_i only."""
+    """Return f(y) and its first two derivatives, each with the shape of f(y).
+
+    Either y is a scalar, or y is a vector and f(y)[i] depends on y[i] only.
+    """
     one = jnp.ones_like(y)
     (value, slope), (_, curvature) = jax.jvp(lambda y: jax.jvp(f, (y,), (one,)), (y,), (one,))
     return value, slope, curvature
@@ -60,9 +65,9 @@ def jet(f: Callable[[Array], Array], y: Array) -> tuple[Array, Array, Array]:
 def hermite(y: Array, count: int) -> Array:
     """Return the first `count` Hermite polynomials of y, on a new last axis.
 
-    They are orthonormal for the standard normal distribution. Beyond `POLYNOMIAL_RANGE`, y is first
-    mapped into `POLYNOMIAL_RANGE` + 1 by a twice differentiable function, so that no polynomial
-    grows without bound.
+    They are orthonormal for the standard normal distribution. Any |y| above `POLYNOMIAL_RANGE` is
+    first mapped below `POLYNOMIAL_RANGE` + 1 by a twice differentiable function, so that no
+    polynomial grows without bound.
     """
     inside = jnp.clip(y, -POLYNOMIAL_RANGE, POLYNOMIAL_RANGE)
     beyond = y - inside
@@ -76,8 +81,8 @@ def hermite(y: Array, count: int) -> Array:
 def legendre(t: Array, horizon: float, count: int, zero_at_end: bool) -> Array:
     """Return the first `count` Legendre polynomials of the scalar t, shape (count,).
 
-    They are orthonormal for the uniform distribution on [0, T]. With `zero_at_end` each of them is
-    multiplied by (T - t)/T.
+    They are orthonormal for the uniform distribution on [0, T], where T is `horizon`. With
+    `zero_at_end` each of them is multiplied by (T - t)/T.
     """
     s = 2 * t / horizon - 1
     p = [jnp.ones_like(s), s]

@@ -1,12 +1,14 @@
 """Alternating least squares for the cores of a tensor train.
 
-`initial_cores` returns a train that is zero. `sweep` takes the cores and a `Batch` of states and
-returns new cores: it solves for one core after the other, and minimises the mean square of Newton's
-linearisation of the residual. `residual_rms` measures a train.
+`initial_cores` returns the cores of a train that is zero. `sweep` takes cores and a `Batch` of
+states and returns new cores. It solves for one core after the other; each solve minimises the mean
+square of the residual, which was linearised by Newton's method. `residual_rms` measures a train.
 
 Core k has shape (a, m, b), where m counts the basis functions of variable k; variable 0 is time.
-At a state with basis functions phi it gives the matrix C_k[phi] = sum_m phi_m C_k[:, m, :]. The
-train is the product of these matrices. All arrays are NumPy's, in float64.
+At a state where the basis functions have the values phi (m,), core k defines the matrix
+C_k[phi] = sum_m phi_m C_k[:, m, :] of shape (a, b). The train is the product of these matrices for
+all k. The ranks a and b differ between the cores, with a = 1 for the first core and b = 1 for the
+last one. All arrays are NumPy's, in float64.
 """
 
 import itertools
@@ -18,13 +20,14 @@ import numpy as np
 from ..._support.types import Floats
 from .features import TIME_DEGREE, Batch
 
-INITIAL_CORE_SIZE = 0.3  # size of the random part of the initial cores, relative to the constant
+# Size of the random entries of the initial cores relative to the identity, times sqrt(dim rank).
+INITIAL_CORE_SIZE = 0.3
 
 
 def residual(batch: Batch, cores: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
     """Return eps = (d/dt + L) u + F at every state (n,), and F_u (n,) and F_z (n, d) there."""
     right = _right_products(batch.values, batch.generated, cores)
-    # Products of the matrices left of core k: their value u, and the generator applied to it.
+    # The product of the matrices left of core k as a row, and the same with the generator applied.
     u, generated = _empty_product(len(batch.t))
     z = np.empty((len(batch.t), len(cores)))
     for k, core in enumerate(cores):
@@ -49,13 +52,14 @@ def residual_rms(batch: Batch, cores: Sequence[Floats]) -> float:
 def sweep(batch: Batch, cores: Sequence[Floats], forward: bool, ridge: float) -> list[Floats]:
     """Solve for every core in turn, and return the new cores.
 
-    The residual is linearised once, at the given cores. `forward` says whether the sweep begins
-    with the core of time or with that of the last coordinate. `ridge` damps the change of each
-    core, relative to the mean eigenvalue of its normal equations.
+    The residual is linearised once, at the given cores. With `forward` the sweep goes from the core
+    of time to the core of the last coordinate, otherwise in the opposite direction. `ridge` times
+    the mean eigenvalue of the normal equations of a core is added to their diagonal, which damps
+    the change of the core.
     """
     eps, f_u, f_z = residual(batch, cores)
-    # The change of eps is (d/dt + L + f_z . sigma^T grad + f_u) v for a change v of the train. The
-    # first-order term in f_z obeys the product rule like the generator and is added to it.
+    # A change v of the train changes eps by (d/dt + L + f_z . sigma^T grad + f_u) v. The term in
+    # f_z obeys the same product rule as the generator, so it is added to `generated`.
     f_z = np.concatenate([np.zeros((len(eps), 1)), f_z], 1)
     generated = [
         g + f_z[:, k, None] * s
@@ -76,16 +80,19 @@ def _sweep_forward(
     eps: Floats,
     ridge: float,
 ) -> list[Floats]:
-    """Solve for the cores from the first to the last; `cores` is overwritten.
+    """Solve for the cores from the first to the last; `cores` is overwritten and returned.
 
-    Let l and r be the products of the matrices left and right of a core, and let l', phi' and r' be
-    the same with the generator applied. A change of the core changes eps by the linear map
+    `eps` (n,) is the residual and `f_u` (n,) its derivative in u. At a state, let l (a,) and r (b,)
+    be the products of the matrices left and right of a core, and let phi (m,) be the basis
+    functions of its variable. Let l', phi' and r' be the same with the generator applied. The
+    change of eps at the state is linear in the change (a, m, b) of the core. Its coefficients are
+    the outer products
 
         l' phi r + l phi' r + l phi r' + f_u l phi r
 
-    whose matrix has one row per state. After the solve the core is made orthogonal by a QR
-    decomposition, and its factor R moves into the next core. This keeps the next system well
-    conditioned and does not change the train.
+    which are one row of the matrix of the least-squares problem. After the solve, a QR
+    decomposition makes the columns of the core orthonormal, and the factor R is multiplied into the
+    next core. This does not change the train, and keeps the next system well conditioned.
     """
     right = _right_products(values, generated, cores)
     left, left_generated = _empty_product(len(eps))
@@ -116,9 +123,10 @@ def _sweep_forward(
 def _right_products(
     values: Sequence[Floats], generated: Sequence[Floats], cores: Sequence[Floats]
 ) -> list[tuple[Floats, Floats]]:
-    """Return, for every core, the product of all matrices to its right as a column (n, b).
+    """Return two columns (n, b) for every core (a, m, b).
 
-    The second array of each pair is the same product with the generator applied.
+    The first one is the product of all matrices to the right of the core at every state. The second
+    one is the same product with the generator applied.
     """
     found = [_empty_product(len(values[0]))]
     for value, generated_k, core in zip(values[:0:-1], generated[:0:-1], cores[:0:-1], strict=True):
@@ -135,28 +143,28 @@ def _right_products(
 
 
 def _empty_product(count: int) -> tuple[Floats, Floats]:
-    """Return the product of no matrices at each state, which is 1, and the generator of it, 0."""
+    """Return, as (count, 1), the product of no matrices, which is 1, and its generator, 0."""
     return np.ones((count, 1)), np.zeros((count, 1))
 
 
 def _matrices(features: Floats, core: Floats) -> Floats:
-    """Return C[phi] (n, a, b) at every state, for basis functions (n, m) and a core (a, m, b)."""
+    """Return the matrices C[phi] (n, a, b) of a core (a, m, b), for basis functions phi (n, m)."""
     a, m, b = core.shape
     return (features @ core.transpose(1, 0, 2).reshape(m, -1)).reshape(-1, a, b)
 
 
 def _row_times(left: Floats, matrices: Floats) -> Floats:
-    """Multiply a row by a matrix at every state."""
+    """Multiply a row (n, a) by a matrix (n, a, b) at every state."""
     return np.einsum("na,nab->nb", left, matrices)
 
 
 def _times_column(matrices: Floats, right: Floats) -> Floats:
-    """Multiply a matrix by a column at every state."""
+    """Multiply a matrix (n, a, b) by a column (n, b) at every state."""
     return np.einsum("nab,nb->na", matrices, right)
 
 
 def _outer(a: Floats, b: Floats) -> Floats:
-    """Return the flattened outer product of two vectors at every state."""
+    """Return the flattened outer product (n, i j) of two vectors (n, i), (n, j) at every state."""
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
 
@@ -168,22 +176,24 @@ def _reversed_train(cores: Sequence[Floats]) -> list[Floats]:
 def _orthogonalised(core: Floats, following: Floats) -> tuple[Floats, Floats]:
     """Make the columns of a core orthonormal, and multiply the factor R into the core after it.
 
-    The ranks of `initial_cores` ensure that the core (a, m, b) has a m >= b, so its shape stays.
+    The columns are those of the core (a, m, b) as a matrix (a m, b). The ranks of `initial_cores`
+    ensure a m >= b, so the shape of the core does not change.
     """
     q, r = np.linalg.qr(core.reshape(-1, core.shape[2]))
     return q.reshape(core.shape), np.einsum("ab,bmc->amc", r, following)
 
 
 def initial_cores(dim: int, rank: int, degree: int, seed: int) -> list[Floats]:
-    """Return the cores of a train that is zero, from which a sweep can begin.
+    """Return the cores of a train that is zero, from which a forward sweep can begin.
 
     The core of time is zero. The matrices of the coordinates are the identity times the constant
-    polynomial, plus small random multiples of the other polynomials. To first order in the latter
-    their product is a sum of functions of one coordinate each.
+    polynomial, plus small random multiples of the other polynomials. To first order in the random
+    part their product is a sum of functions of one coordinate each. Finally the cores of the
+    coordinates are orthogonalised, from the last to the first.
     """
     p, q, random = degree + 1, TIME_DEGREE + 1, np.random.default_rng(seed)
-    # The rank between two variables is at most the number of products of basis functions on either
-    # side of it. Logarithms are compared because p^d overflows.
+    # The rank between two variables need not exceed the number of products of basis functions on
+    # either side of it. Logarithms are compared because p^d overflows.
     log_bound = lambda k: min(math.log(q) + (k - 1) * math.log(p), (dim - k + 1) * math.log(p))
     ranks = [
         1,
@@ -196,7 +206,8 @@ def initial_cores(dim: int, rank: int, degree: int, seed: int) -> list[Floats]:
     cores = [np.zeros((1, q, ranks[1]))]
     for a, b in itertools.pairwise(ranks[1:]):
         core = random.standard_normal((a, p, b))
-        # The last core has one column; if it has several rows, it stays random.
+        # The matrices of the last core have one column. If they have several rows, all their
+        # entries stay random and of order 1.
         if b > 1 or a == 1:
             core *= INITIAL_CORE_SIZE / math.sqrt(dim * rank)
             core[:, 0] = np.eye(a, b)
@@ -208,6 +219,6 @@ def initial_cores(dim: int, rank: int, degree: int, seed: int) -> list[Floats]:
 
 
 def pad_rank(core: Floats, rank: int) -> Floats:
-    """Fill a core up with zeros to the shape (rank, m, rank), or (1, m, rank) for one row."""
+    """Fill a core (a, m, b) up with zeros to (rank, m, rank), or to (1, m, rank) if a is 1."""
     a, _, b = core.shape
     return np.pad(core, ((0, 0 if a == 1 else rank - a), (0, 0), (0, rank - b)))

@@ -6,21 +6,22 @@ squares. It returns a `TensorTrain`, which evaluates the function
     u(t, x) = offset(t, x) + C_0[psi(t)] C_1[phi(y_1)] ... C_d[phi(y_d)]
     C_k[phi] = sum_m phi_m C_k[m]
 
-with Hermite polynomials phi in each coordinate y_k, Legendre polynomials psi in time, and r x r
-matrices C_k[m], which are called cores.
+with Hermite polynomials phi in each coordinate y_k and Legendre polynomials psi in time. The
+product of matrices is called the train. The core C_k of variable k holds one r x r matrix C_k[m]
+for each of its polynomials, where r is the rank. The matrices of C_0 have only one row, and those
+of C_d only one column, so the product is a number.
 
 As in Richter, Sallandt & Nuesken (ICML 2021), the cores are fitted one after the other, forward and
-backward in turn, at states of simulated paths. They fit noisy time steps of a BSDE. The fit here
-has no noise and no time step, because it minimises the residual
+backward in turn, at states of simulated paths. The fit minimises the mean square of the residual
 
     eps = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z)
 
-at those states, linearised by Newton's method. This residual is what a correction integrates along
-the same paths.
+at those states, linearised by Newton's method. A correction integrates the same residual along the
+same paths.
 
 If g is smooth, the offset equals g at T and the train is zero there. If g may have kinks, there is
-no offset, since the residual at states cannot see the kinks. The condition u(T, x) = g(x) is then
-fitted at further states.
+no offset: a kink adds a measure to the Laplacian, which the residual at a state does not contain. A
+quarter of the states then lie at T, where u(T, x) = g(x) is fitted.
 """
 
 import math
@@ -50,15 +51,16 @@ from .products import POLYNOMIAL_RANGE, jet, left_products, matrices, right_prod
 from .sweeps import initial_cores, pad_rank, residual_rms, sweep
 
 INITIAL_RIDGE = 1e-4  # of the first sweep, relative to the mean eigenvalue of the normal equations
-# A sweep is kept if it reduces the residual at least to this fraction. A slightly smaller residual
-# does not imply a smaller error.
+# The cores of a sweep are kept if the residual at the held-out states is below this fraction of the
+# residual before. A slightly smaller residual does not imply a smaller error.
 KEPT_RESIDUAL_RATIO = 0.99
 
 
 class TensorTrain(AbstractTrained):
-    """A function u(t, x) that is an offset plus a tensor train.
+    """A function u(t, x) that is an offset plus a tensor train; see the docstring of this module.
 
-    All cores have the same rank r; cores of smaller rank are filled up with zeros.
+    All cores have the same rank r; cores of smaller rank are filled up with zeros. There are p
+    polynomials in each coordinate and q polynomials in time.
     """
 
     kind: ClassVar[str] = "tensor_train"
@@ -80,21 +82,22 @@ class TensorTrain(AbstractTrained):
 
     @property
     def terminal_function(self) -> Terminal | None:
-        """g, if there is an offset: the train is then zero at T."""
+        """g if there is an offset, because the train is then zero at T; otherwise None."""
         return None if self.draws is None else self.problem.terminal_fn
 
     @property
     def form(self) -> ClosedForm | None:
-        """Closed-form derivatives, or None with a frame, whose coordinates are not those of x."""
+        """The derivatives in closed form, or None with a frame, since y_k then depends on all x."""
         if self.frame is not None:
             return None
         return ClosedForm(self._derivatives, self.offset)
 
     def _derivatives(self, t: Array, x: Array) -> Derivatives:
-        """Return the derivatives of the train by t and by each coordinate, without the offset.
+        """Return the derivatives of the train in t and in each coordinate, without the offset.
 
-        Each variable enters one matrix of the product. A derivative by it is the product of the row
-        to the left, the derivative of that matrix, and the column to the right.
+        Each variable enters one matrix of the product. The derivative in a variable is the product
+        of the row to the left of its matrix, the derivative of the matrix, and the column to the
+        right.
         """
         scale = jnp.asarray(self.scale, x.dtype)
         y = (x - jnp.asarray(self.centre, x.dtype)) / scale
@@ -162,17 +165,18 @@ def tensor_train(
 ) -> TensorTrain:
     """Fit a tensor train to the PDE by alternating least squares on its residual.
 
-    A sweep is kept if it reduces the residual at held-out states. The problem must have a diffusion
-    that is diagonal or a constant matrix.
+    A sweep solves for all cores once, at states of new paths. Its cores are kept if the residual at
+    held-out states, which no sweep uses, falls by more than 1 %.
 
     **Arguments:**
 
-    - `rank`: the size of the matrices of the train.
-    - `degree`: the degree of the polynomials in each coordinate.
-    - `iterations`: the number of sweeps over the cores.
-    - `paths`: the number of new states of paths that each sweep uses.
+    - `problem`: a problem whose sigma is diagonal or a constant matrix.
+    - `rank`: the number of rows and columns of the matrices of the train.
+    - `degree`: the largest degree of the polynomials in each coordinate.
+    - `iterations`: the number of sweeps.
+    - `paths`: the number of states in each sweep, each from a path of its own.
     - `domain`: where the paths begin; by default the domain of the problem, or x0 at time 0.
-    - `seed`: the seed of the paths.
+    - `seed`: the seed of the paths and of the initial cores.
     - `progress`: True shows a bar; a function is called with a `Training` after every sweep.
 
     **Returns:** a `TensorTrain`.
@@ -245,7 +249,7 @@ def tensor_train(
 
 
 def _independent_frame(problem: Problem) -> Floats | None:
-    """Return the matrix P for which the coordinates of P X have independent noises.
+    """Return a matrix P (d, d) such that independent Brownian motions drive the entries of P X.
 
     This is sigma^-1 for a constant matrix sigma, and None, which means the identity, for a diagonal
     sigma. Raises `ArgumentError` for a matrix that depends on (t, x).
@@ -272,8 +276,8 @@ def _draw_states(
 ) -> tuple[Floats, Floats]:
     """Draw times (count,) and states (count, d), each from a path of its own.
 
-    A path begins in the domain, and its state is taken at a time that is uniform up to T. Without
-    an offset a quarter of the states is taken at T.
+    A path begins at a point of the domain. Its state is taken at a time that is uniform between the
+    time of that point and T. Without an offset a quarter of the states are taken at T instead.
     """
     horizon, path_law = problem.horizon, paths_of(problem)
 
@@ -289,6 +293,9 @@ def _draw_states(
 
 
 def _centre_and_scale(h: Floats) -> tuple[Floats, Floats]:
-    """Return centre and scale (d,) that map the states h (n, d) into the polynomial range."""
+    """Return centre (d,) and scale (d,), such that |h - centre| <= POLYNOMIAL_RANGE * scale.
+
+    `h` (n, d) holds the states in the coordinates of the frame.
+    """
     centre = np.mean(h, 0)
     return centre, np.max(np.abs(h - centre), 0) / POLYNOMIAL_RANGE

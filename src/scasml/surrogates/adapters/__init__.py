@@ -16,6 +16,6 @@ ADAPTERS: dict[str, str] = {"equinox": f"{__name__}.equinox"}
 
 
 def adapters_for(model: Any) -> list[ModuleType]:
-    """Import the adapters for the classes of `model`, the most derived class first."""
+    """Import and return the adapters for the class of `model` and its bases, in this order."""
     libraries = dict.fromkeys(each.__module__.partition(".")[0] for each in type(model).__mro__)
     return [importlib.import_module(ADAPTERS[name]) for name in libraries if name in ADAPTERS]

@@ -1,7 +1,7 @@
 """The adapter for `eqx.nn.MLP` and `eqx.nn.Sequential`.
 
 A network whose first layer is linear becomes a `FirstLayer`, which makes its residual cheaper.
-Any other equinox module is a callable like any other, and is left to `functions`.
+For any other equinox module `adapt` returns None, so that `functions` handles it as a callable.
 """
 
 from typing import Any
@@ -17,7 +17,10 @@ from .functions import check_model
 
 
 class FirstLayer(AbstractSurrogate):
-    """A network of (t, x) joined into one vector, split after its linear first layer."""
+    """A network of (t, x) joined into one vector, in the form `Layered` by its first layer.
+
+    With `time_first` the vector is (t, x), otherwise (x, t).
+    """
 
     network: Any  # eqx.nn.MLP or eqx.nn.Sequential
     time_first: bool = eqx.field(static=True)
@@ -35,12 +38,12 @@ class FirstLayer(AbstractSurrogate):
 
     @property
     def _weight(self) -> Array:
-        """The weights of x in the first layer, of shape (width, d)."""
+        """The network weights W (width, d) of x in the first layer."""
         weight = self.network.layers[0].weight
         return weight[:, 1:] if self.time_first else weight[:, :-1]
 
     def _head(self, t: Array, h: Array) -> Array:
-        """The value of the network, where h = W x has shape (width,)."""
+        """Return the value of the network from h = W x of shape (width,)."""
         first = self.network.layers[0]
         h = h + first.weight[:, 0 if self.time_first else -1] * t
         if first.bias is not None:

@@ -19,9 +19,10 @@ from ..._support.tracing import abstract_point, cached_by_structure, hashable
 
 
 class Function(AbstractSurrogate):
-    """A JAX callable of one point.
+    """A JAX callable of one point, as a surrogate. `inputs` is the option of `wrap`.
 
-    Arrays inside an equinox module stay arrays, so that new weights do not cause a new trace.
+    If the model is an equinox module, its arrays are leaves of this module too. New network weights
+    therefore do not cause a new trace.
     """
 
     model: Callable[..., Any]
@@ -40,7 +41,10 @@ class Function(AbstractSurrogate):
 
 
 def adapt(model: Any, problem: AbstractEquation, inputs: str | None) -> Function:
-    """Check that `model` is a JAX callable of one point, and return it as a surrogate."""
+    """Check that `model` is a JAX callable of one point, and return it as a surrogate.
+
+    Raises `ArgumentTypeError` or `ArgumentError` if it is not.
+    """
     if not callable(model):
         raise ArgumentTypeError(
             "surrogate must be a function u(t, x) or a network, "
