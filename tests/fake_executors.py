@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scasml._planning.pilots import FIRST_PILOT
+from scasml._planning.measurement import FIRST_PILOT
 from scasml.estimators import Variant
 from scasml.execution import AbstractExecutor, LocalExecutor, Part, Replicates
 

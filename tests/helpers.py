@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import scasml
+from scasml import Defect
 from scasml._planning.task import Task
 from scasml.estimators import AbstractEstimator, Evaluations, Tuning, Variant
-from scasml.execution import LocalExecutor
+from scasml.execution import LocalExecutor, Program
+from scasml.execution.accumulator import Accumulator, KnownBias
 from scasml.execution.points import Points
 from scasml.surrogates import wrap
 
@@ -28,6 +30,19 @@ def task(problem, t, x, rule, surrogate=None, seed=0, **options):
     points = Points.of(np.arange(len(t)), t, x, seed)
     chosen = {"gradient": False, "executor": LocalExecutor()} | options
     return Task(equation=problem, surrogate=surrogate, points=points, rule=rule, **chosen)
+
+
+def accumulator(problem, method, *, surrogate, start, gradient=True):
+    """Return an empty accumulator for the point (0, 0), without biases from pilots.
+
+    The equation is that of the defect of `start`; None stands for zero.
+    """
+    equation = problem if start is None else Defect(problem, start)
+    tuning = method.default_tuning(equation, gradient)
+    program = Program(equation, method, tuning, surrogate=surrogate, start=start, gradient=gradient)
+    t, x = np.zeros(1, np.float32), np.zeros((1, problem.dim), np.float32)
+    known = KnownBias(np.zeros(1), np.zeros((1, problem.dim)))
+    return Accumulator(LocalExecutor(), program, Points.of(np.arange(1), t, x, 0), tuning, known)
 
 
 def replicate(method, equation, key, t, x, gradient=True, tuning=None, variant=Variant.MAIN):

@@ -83,6 +83,7 @@ class TestStatus:
         assert status.shape == (len(T),)
         assert all(isinstance(each, Status) for each in status)
         assert np.all(status == "budget exhausted")
+        assert str(status[:2]) == "[budget exhausted budget exhausted]"
         assert np.all(status == Status.BUDGET_EXHAUSTED)
         assert [str(each) for each in status] == ["budget exhausted"] * len(T)
         assert "budget exhausted" in str(answer())

@@ -9,6 +9,7 @@ import numpy as np
 
 from bad_input_case import DIM, INF, NAN, PROBLEM, bad, each, raises, refused, u
 from scasml import Hutchinson, Picard, problems
+from scasml._equations.defect import Defect
 from scasml.surrogates import wrap
 
 KEY = jax.random.key(0)
@@ -72,6 +73,13 @@ def test_picard(call, fragments):
     bad("bool", lambda: Hutchinson(True), "dims", "got True"),
     bad("text", lambda: Hutchinson("all"), "dims", "got 'all'"),  # type: ignore[arg-type]
     bad("none", lambda: Hutchinson(None), "dims", "got None"),  # type: ignore[arg-type]
+    bad(
+        "more-than-d",
+        lambda: Defect(PROBLEM, wrap(u, PROBLEM), Hutchinson(9)),
+        "hutchinson",
+        "9 of only 3",
+        "at most 3",
+    ),
 )
 def test_hutchinson(call, fragments):
     refused(call, *fragments)
@@ -102,6 +110,13 @@ def a_surrogate(model: Any, problem: Any = PROBLEM, **keywords: Any) -> Any:
         a_surrogate(wrap(u, PROBLEM), inputs="x, t"),
         "inputs",
         "got 'x, t'",
+    ),
+    bad(
+        "inputs-for-a-surrogate",
+        a_surrogate(wrap(u, PROBLEM), inputs="tx"),
+        "inputs",
+        "does not apply to a surrogate",
+        "got 'tx'",
     ),
     bad("network-too-wide", a_surrogate(WIDE, inputs="tx"), "surrogate", "d = 3", "(5,) and (4,)"),
     bad(

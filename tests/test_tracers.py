@@ -94,6 +94,29 @@ class TestHiddenTracers:
         refuses(call, transform, "surrogate must be concrete", *WORDS)
 
     @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_an_attribute_of_a_callable_object(self, transform):
+        class Scaled:
+            def __init__(self, scale):
+                self.scale = scale
+
+            def __call__(self, t, x):
+                return self.scale * u(t, x)
+
+            def method(self, t, x):
+                return self(t, x)
+
+        refuses(lambda c: correct(surrogate=Scaled(c)), transform, "surrogate must", *WORDS)
+        refuses(lambda c: correct(surrogate=Scaled(c).method), transform, "surrogate must", *WORDS)
+
+    def test_in_a_function_inside_jit(self):
+        call = lambda c: correct(surrogate=jax.jit(lambda t, x: c * u(t, x)))
+        refuses(call, jax.grad, "surrogate must be concrete", *WORDS)
+
+    def test_in_an_option(self):
+        call = lambda c: scasml.correct(PROBLEM, u, 0.0, X, rtol=c, executor=MustNotRun()).value
+        refuses(call, jax.grad, "rtol must be concrete", *WORDS)
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
     def test_in_a_function_that_another_function_calls(self, transform):
         def call(c):
             inner = lambda x: c * jnp.sum(x)

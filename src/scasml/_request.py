@@ -77,7 +77,9 @@ def validate(
 ) -> Request:
     """Check all arguments. `anytime` is True for `refine`; the others are those of `correct`."""
     require_equation(problem)
-    _refuse_tracers({"problem": problem, "surrogate": surrogate, "t": t, "x": x})
+    options = {"rtol": rtol, "atol": atol, "seconds": seconds, "replicates": replicates}
+    options |= {"method": method, "seed": seed}
+    _refuse_tracers({"problem": problem, "surrogate": surrogate, "t": t, "x": x, **options})
     parsed = parse_dtype(dtype)
     ts, xs, is_scalar = _points(problem, t, x, parsed)
     if replicates is not None:
@@ -199,13 +201,13 @@ def _points(
     bad = np.flatnonzero(~np.isfinite(xs).all(axis=1))
     if len(bad):
         raise ArgumentError(
-            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or mend these "
-            "points."
+            f"x must be finite, got NaN or infinity at point {listing(bad)}: remove or correct "
+            "these points."
         )
     bad = np.flatnonzero(~np.isfinite(ts))
     if len(bad):
         raise ArgumentError(
-            f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or mend these "
+            f"t must be finite, got {ts[bad[0]]} at point {listing(bad)}: remove or correct these "
             "points."
         )
     asked = ts

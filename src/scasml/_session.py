@@ -13,8 +13,8 @@ from ._io.interruption import Interruption
 from ._io.progress import correction_bar
 from ._planning.auto import choose
 from ._planning.starts import given_start, offered_starts
-from ._planning.task import Assignment, Task
-from ._planning.tuning import plan
+from ._planning.task import Plan, Task
+from ._planning.trials import plan_given
 from ._request import Request
 from ._support.errors import ToleranceError
 from ._support.precision import cast, use_dtype
@@ -28,19 +28,19 @@ class Session(NamedTuple):
 
     request: Request
     task: Task
-    assignments: list[Assignment]
+    plan: Plan
     run: Run
     horizon: AtHorizon
 
     @property
     def predicted_work(self) -> float:
         """The predicted work of all points; infinite where it is unknown."""
-        return sum(float(sum(each.work + 0 * each.step_bias)) for each in self.assignments)
+        return sum(float(sum(each.work + 0 * each.step_bias)) for each in self.plan.assignments)
 
     def answer(self) -> Correction:
         """Return the answer as it stands."""
         with use_dtype(self.request.dtype):
-            return assemble(self.request, self.task, self.assignments, self.run, self.horizon)
+            return assemble(self.request, self.task, self.plan, self.run, self.horizon)
 
 
 def begin(request: Request, began: float) -> Session:
@@ -65,16 +65,16 @@ def begin(request: Request, began: float) -> Session:
             deadline=deadline,
             policy=request.policy,
         )
-        assignments: list[Assignment] = []
+        found = Plan()
         if len(task) and request.estimator is not None:
             start = given_start(equation, surrogate, request.hutchinson)
-            assignments = plan(task, start, request.estimator)
+            found = plan_given(task, start, request.estimator)
         elif len(task):
             starts = offered_starts(equation, surrogate, request.hutchinson)
-            assignments = choose(task, starts)
-        accumulators = [each.accumulator(task) for each in assignments]
+            found = choose(task, starts)
+        accumulators = [each.accumulator(task) for each in found.assignments]
         run = Run(rule, accumulators, began, len(request.t))
-        return Session(request, task, assignments, run, AtHorizon.of(request, task))
+        return Session(request, task, found, run, AtHorizon.of(request, task))
 
 
 def finish(session: Session) -> Correction:

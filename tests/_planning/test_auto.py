@@ -9,14 +9,16 @@ import pytest
 
 import scasml
 from fake_executors import RecordingExecutor
-from helpers import SIGMAS, Tuned, heat, manufactured, rough
+from helpers import SIGMAS, Tuned, heat, manufactured, rough, task
 from scasml import Linearised, Picard, Problem, problems
-from scasml._planning.auto import TAKEN_AT_ONCE
+from scasml._planning.auto import TAKEN_AT_ONCE, order_of_trial
 from scasml._planning.candidates import Candidate
 from scasml._planning.fallbacks import NOT_FINITE
-from scasml._planning.pilots import FIRST_PILOT
 from scasml._planning.policy import DEFAULT_POLICY, Policy
+from scasml._planning.starts import offered_starts
 from scasml.execution import LocalExecutor, Program
+from scasml.execution.stopping import StoppingRule
+from scasml.surrogates import wrap
 
 PROBLEM, EXACT = manufactured()
 X = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -113,15 +115,15 @@ class TestStart:
         np.testing.assert_allclose(got.value - got.surrogate_value, got.correction, atol=1e-6)
 
     def test_a_surrogate_that_is_not_finite_at_a_point(self):
-        """No candidate is tried at that point, and the other points are not affected."""
+        """No other start is tried at that point, and the other points are not affected."""
         holed = lambda t, x: jnp.where(t < 0.2, jnp.nan, good(t, x))
         options = {"rtol": 0.02, "with_gradient": False, "safe": False}
         executor = RecordingExecutor()
         got = scasml.correct(PROBLEM, holed, T, X, executor=executor, **options)
         assert got.status.tolist() == ["not finite", "converged", "converged"]
-        candidates = [rows for _, estimator, rows in executor.pilots() if estimator == Linearised()]
-        assert candidates
-        assert not any(T[0] in rows.t for rows in candidates)
+        # One pilot measures the bias of the fewest steps there.
+        there = [(start, set(rows.t)) for start, _, rows in executor.pilots() if T[0] in rows.t]
+        assert there == [("the surrogate", {T[0]})]
         assert [each.reason for each in got.choices if 0 in each.points] == [NOT_FINITE]
         alone = scasml.correct(PROBLEM, holed, T[1:], X[1:], **options)
         assert got.raw_value[1:].tolist() == alone.raw_value.tolist()
@@ -274,22 +276,9 @@ class Costly(eqx.Module):
         return good(t, x) + 1e-9 * jnp.sum(waves)
 
 
-class PilotsDone(Exception):
-    """The first replicate that counts was asked for."""
-
-
-class PilotsOnly(RecordingExecutor):
-    """An executor that runs pilots and refuses everything else."""
-
-    def run(self, program, rows):
-        if np.any(rows.replicate < FIRST_PILOT):
-            raise PilotsDone
-        return super().run(program, rows)
-
-
-def tried(surrogate, t=T[:1], x=X[:1], executor=None, **options):
-    """Return the starts with a pilot, in the order of their pilots, and the answer."""
-    executor = RecordingExecutor() if executor is None else executor
+def tried(surrogate, t=T[:1], x=X[:1], **options):
+    """Return the executor, the starts with a pilot in the order of their pilots, and the answer."""
+    executor = RecordingExecutor()
     got = scasml.correct(PROBLEM, surrogate, t, x, safe=False, executor=executor, **options)
     return executor, list(dict.fromkeys(start for start, _, _ in executor.pilots())), got
 
@@ -311,12 +300,10 @@ class TestOrder:
         assert right(got).all()
 
     def test_the_order_is_that_of_the_work_of_the_pilots(self):
-        """Smoothed g misses much of the solution, so the costly surrogate is tried too."""
-        executor = PilotsOnly()
-        with pytest.raises(PilotsDone):
-            tried(Costly(), executor=executor, rtol=2e-3, with_gradient=False)
-        names = list(dict.fromkeys(start for start, _, _ in executor.pilots()))
-        assert names[:3] == ["zero", "smoothed g", "the surrogate"]
+        some = task(PROBLEM, T, X, StoppingRule(rtol=2e-3), wrap(Costly(), PROBLEM))
+        starts = offered_starts(PROBLEM, some.surrogate, None)
+        ordered = order_of_trial(some, starts, Linearised())
+        assert [each.name for each in ordered] == ["zero", "smoothed g", "the surrogate"]
 
     def test_the_cost_includes_all_pilots(self):
         """Each replicate of the pilot from zero has 32 fine and 32 coarse paths to the horizon.

@@ -1,14 +1,12 @@
 """Candidates: how pilots score them, and which of two contradictory candidates is refused."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from fake_executors import ScriptedExecutor
 from helpers import task
 from scasml import Linearised, problems
-from scasml._planning.candidates import Candidate, refuse_contradictions
+from scasml._planning.candidates import Candidate, refuse_contradictions, try_candidate
 from scasml._planning.policy import DEFAULT_POLICY, Policy
 from scasml._planning.task import Start
 from scasml.execution.stopping import StoppingRule
@@ -20,16 +18,24 @@ class TestContradiction:
     @staticmethod
     def candidate(start, value, distance, noise=0.01, level_bias=0.0, step_bias=0.0):
         array = lambda a: np.array([a], float)
-        return SimpleNamespace(
-            task=SimpleNamespace(policy=DEFAULT_POLICY),
+        return Candidate(
             start=start,
+            estimator=Linearised(),
+            steps=None,
+            trials=(),
             score=array(1.0),
+            stderr=array(1.0),
             value=array(value),
             distance=array(distance),
-            noise=array(noise),
+            value_stderr=array(noise),
             level_bias=array(level_bias),
             step_bias=array(step_bias),
         )
+
+    @staticmethod
+    def scores(*candidates):
+        found = refuse_contradictions(candidates, DEFAULT_POLICY)
+        return [float(each.score[0]) for each in found]
 
     @pytest.mark.parametrize(
         ("value", "stated", "expected"),
@@ -46,19 +52,16 @@ class TestContradiction:
     def test_which_one_is_refused(self, near_first, value, stated, expected):
         near = self.candidate("near", 1.0, 0.02)
         far = self.candidate("far", value, 1.0, **stated)
-        refuse_contradictions([near, far] if near_first else [far, near])
-        assert [near.score[0], far.score[0]] == expected
+        got = self.scores(near, far) if near_first else self.scores(far, near)[::-1]
+        assert got == expected
 
     def test_a_refused_candidate_contradicts_nobody(self):
         near, far = self.candidate("near", 1.0, 0.02), self.candidate("far", 1.5, 1.0)
-        near.score[:] = np.inf
-        refuse_contradictions([near, far])
-        assert far.score[0] == 1.0
+        assert self.scores(near.refused(np.array([True])), far) == [np.inf, 1.0]
 
     def test_more_steps_of_one_start_do_not_contradict_it(self):
         one, again = self.candidate("near", 1.0, 0.02), self.candidate("near", 1.5, 0.52)
-        refuse_contradictions([one, again])
-        assert again.score[0] == 1.0
+        assert self.scores(one, again) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(("bias", "factor"), [(0.3, 1), (3.0, 16)])
@@ -74,7 +77,7 @@ def test_the_score_is_that_of_the_steps_that_a_run_would_need(bias, factor):
         policy=Policy(step_growth=16),
     )
     start = Start("zero", equation, None)
-    free = Candidate(some, start, Linearised(), rows)
-    fixed = Candidate(some, start, Linearised(), rows, steps=2)
+    free = try_candidate(some, start, Linearised(), rows)
+    fixed = try_candidate(some, start, Linearised(), rows, steps=2)
     assert np.isfinite(fixed.score).all()
     np.testing.assert_allclose(free.score, factor * fixed.score)

@@ -7,9 +7,11 @@ import pytest
 
 from helpers import task
 from scasml import Defect, Linearised, problems
-from scasml._planning.pilots import Measurement, measure
+from scasml._planning.measurement import Measurement
+from scasml._planning.pilots import Look, measure
 from scasml._planning.policy import DEFAULT_POLICY
 from scasml._planning.task import Start
+from scasml.estimators import Evaluations
 from scasml.execution.stopping import StoppingRule
 from scasml.surrogates import wrap
 
@@ -22,7 +24,7 @@ def invented(replicates=4, **entries):
         ("slope", "mean", "variance", "size", "gradient_step_bias"), np.zeros((1, 3))
     )
     arrays = {name: np.array([value]) for name, value in each.items()}
-    return Measurement(**arrays, **wide, seconds=1.0, replicates=replicates)
+    return Measurement(**arrays, **wide, seconds=1.0, replicates=replicates, cost=Evaluations())
 
 
 def defect_start(problem, surrogate):
@@ -44,7 +46,7 @@ class TestCoupling:
         some = task(problem, np.zeros(2, np.float32), x, rule, start.model)
         method = Linearised(2, gradient="pathwise", remainder=0)
         tuning = method.pilot_tuning(start.equation, "pathwise")
-        return measure(some, start, method, tuning, replicates=16)
+        return measure(some, Look(start, method, tuning, 16))
 
     def test_coupling(self):
         steep, flat = self.run(np.sqrt(2.0)), self.run(0.25)
@@ -71,7 +73,7 @@ def test_a_second_pilot_runs_only_what_measures_the_step_bias():
     some = task(problem, t, x, StoppingRule(rtol=1e-3), start.model)
     method = Linearised(2, gradient="pathwise")
     tuning = method.pilot_tuning(start.equation, "pathwise")
-    run = lambda size_ratio=None: measure(some, start, method, tuning, 4, size_ratio)
+    run = lambda size_ratio=None: measure(some, Look(start, method, tuning, 4, size_ratio))
     whole = run()
     part = run(whole.size_ratio)
     assert whole.mean[0, 2] != 0

@@ -10,7 +10,7 @@ import pytest
 import scasml
 from fake_executors import RecordingExecutor
 from scasml import _planning
-from scasml._planning.pilots import FIRST_PILOT
+from scasml._planning.measurement import FIRST_PILOT
 from scasml._planning.policy import Policy
 
 

@@ -1,10 +1,12 @@
 """Probe paths use the seed of the user."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import scasml
 from scasml.execution import LocalExecutor
+from scasml.execution.points import PROBES, stream
 
 
 class RecordingExecutor(LocalExecutor):
@@ -38,3 +40,11 @@ def test_probe_paths_depend_on_the_seed():
     assert keys(0)
     assert all(np.array_equal(a, b) for a, b in zip(keys(0), keys(0), strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(keys(0), keys(1), strict=True))
+
+
+def test_probe_paths_share_no_random_numbers_with_replicates():
+    """`split` of the key of a point gives the streams of its first replicates."""
+    key = np.array([1, 2], np.uint32)
+    probes = jax.random.key_data(jax.random.split(stream(key, PROBES), 64))
+    replicates = [jax.random.key_data(stream(key, number)) for number in range(64)]
+    assert not {tuple(map(int, a)) for a in probes} & {tuple(map(int, a)) for a in replicates}

@@ -1,5 +1,6 @@
 """The steps of the automatic choice, each with invented pilots or invented candidates."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +10,11 @@ from fake_executors import ScriptedExecutor
 from helpers import task
 from scasml import Linearised, problems
 from scasml._planning.auto import _refine_steps
-from scasml._planning.candidates import BIASED_SCORE, Candidate, pilot_work
+from scasml._planning.candidates import BIASED_SCORE, pilot_work, try_candidate
 from scasml._planning.policy import DEFAULT_POLICY
 from scasml._planning.selection import _best, _second_looks
-from scasml._planning.task import Assignment, Start
-from scasml.estimators import Tuning
+from scasml._planning.task import Assignment, Plan, Start
+from scasml.estimators import Evaluations, Tuning
 from scasml.execution.stopping import StoppingRule
 
 EQUATION = problems.burgers(3)
@@ -34,18 +35,11 @@ def test_a_second_look_where_much_work_depends_on_it():
     some, estimator = scripted(), Linearised()
     starts = [Start(name, EQUATION, None) for name in "ab"]
     much = 1e6 * pilot_work(some, starts[0], estimator)
-    one, other = (
-        SimpleNamespace(
-            start=start,
-            estimator=estimator,
-            rows=np.arange(3),
-            steps=None,
-            score=np.array([1.0, much, much]),
-        )
-        for start in starts
-    )
-    other.score[2] = 100 * much
-    looks = _second_looks(some, [one, other], estimator, np.arange(3))
+    one, other = (try_candidate(some, start, estimator, np.arange(3)) for start in starts)
+    one = replace(one, score=np.array([1.0, much, much]))
+    other = replace(other, score=np.array([1.0, much, 100 * much]))
+    some.executor.asked.clear()
+    one, other, *looks = _second_looks(some, [one, other], estimator, np.arange(3))
     assert [(look.start.name, look.rows.tolist()) for look in looks] == [("a", [1, 2]), ("b", [1])]
     assert [asked[1] for asked in some.executor.asked] == [DEFAULT_POLICY.second_look] * 2
     assert one.score.tolist() == [1.0, np.inf, np.inf]
@@ -67,7 +61,7 @@ class TestMoreSteps:
 
     def refined(self, deadline=np.inf):
         some = scripted(self.script, deadline=deadline)
-        first = Candidate(some, Start("a", EQUATION, None), Linearised(), np.arange(3))
+        first = try_candidate(some, Start("a", EQUATION, None), Linearised(), np.arange(3))
         assert (first.score >= BIASED_SCORE).tolist() == [False, True, True]
         np.testing.assert_allclose(first.step_bias, [10.0, 8.0, 0.0])
         return _refine_steps(first, some, Linearised())
@@ -91,28 +85,30 @@ class TestBest:
     SETTLED = {"a": np.array([1.0, 4.0, 4.0]), "b": np.array([2.0, 2.0, 8.0])}  # noqa: RUF012
 
     def candidate(self, some, name, score):
-        def assignments(rows, reason):
+        def plan(rows, reason):
             if not len(rows):
-                return []
-            return [
-                Assignment(
-                    some.points.at(rows),
-                    Start(name, EQUATION, None),
-                    Linearised(),
-                    Tuning("pathwise", 2),
-                    np.zeros(len(rows)),
-                    np.zeros((len(rows), 3)),
-                    work=self.SETTLED[name][rows],
-                )
-            ]
+                return Plan()
+            assignment = Assignment(
+                some.points.at(rows),
+                Start(name, EQUATION, None),
+                Linearised(),
+                Tuning("pathwise", 2),
+                np.zeros(len(rows)),
+                np.zeros((len(rows), 3)),
+                work=self.SETTLED[name][rows],
+            )
+            return Plan((assignment,), Evaluations(terminal=1))
 
-        return SimpleNamespace(name=name, score=np.array(score), assignments=assignments)
+        return SimpleNamespace(name=name, score=np.array(score), plan=plan)
 
     def chosen(self, deadline=np.inf):
         some = scripted(deadline=deadline)
         scores = {"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0, 2.0]}
         candidates = [self.candidate(some, name, score) for name, score in scores.items()]
-        found = _best(some, candidates, np.arange(3))
+        plan = _best(some, candidates, np.arange(3))
+        found = plan.assignments
+        # The cost includes the pilots of a candidate that was settled but not taken.
+        assert plan.pilots.terminal == 1 + (deadline > 0)
         assert sorted(np.concatenate([each.points.index for each in found])) == [0, 1, 2]
         for each in found:
             work = self.SETTLED[each.start.name][each.points.index]
@@ -131,8 +127,9 @@ def test_the_pilots_are_those_of_the_script(row):
     """The invented replicates measure what the script says, with any coupling."""
     wanted = {"bias": 0.7, "noise": 0.2, "coupling": [0.1, 0.5, 1.0][row], "size": 12.0}
     some = scripted(lambda steps, count, t: wanted if t == T[row] else {})
-    candidate = Candidate(some, Start("a", EQUATION, None), Linearised(), np.arange(3))
-    _, measured = candidate.measured_at(row)
+    candidate = try_candidate(some, Start("a", EQUATION, None), Linearised(), np.arange(3))
+    trial, place = candidate.trial_at(row)
+    measured = trial.measurement.at(place)
     np.testing.assert_allclose(measured.step_bias, 0.7)
     np.testing.assert_allclose(measured.step_noise, 0.2)
     np.testing.assert_allclose(measured.coupling, wanted["coupling"])

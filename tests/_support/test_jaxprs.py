@@ -43,18 +43,6 @@ def test_an_equation_of_cond_holds_all_branches():
 
 
 class TestMarkedInputs:
-    @staticmethod
-    def function(x, y):
-        return jnp.sin(x) * jax.jit(jnp.cos)(y)
-
-    def test_only_primitives_of_marked_inputs_count(self):
-        jaxpr = jaxpr_of(self.function, 1.0, 2.0)
-        assert contains_primitive(jaxpr, {"sin"}, [True, False])
-        assert not contains_primitive(jaxpr, {"sin"}, [False, True])
-        assert contains_primitive(jaxpr, {"cos"}, [False, True])
-        assert not contains_primitive(jaxpr, {"cos"}, [True, False])
-        assert contains_primitive(jaxpr, {"mul"}, [True, False])
-
     def test_a_predicate_sees_which_operands_are_marked(self):
         jaxpr = jaxpr_of(lambda x, y: jnp.where(x > 0, y, -y), 1.0, 2.0)
         selects_by = lambda equation, operands: (

@@ -19,7 +19,7 @@ from scasml.execution import AbstractExecutor, LocalExecutor, Part, compute
 PROBLEM = problems.burgers(2)
 T, X = np.array([0.0, 0.3, 0.1]), np.array([[0.1, 0.2], [-0.2, 0.0], [0.3, -0.1]])
 METHODS = {
-    "linearised": {"method": Linearised(2, 32), "replicates": 6},
+    "linearised": {"method": Linearised(2, 32, remainder=0), "replicates": 6},
     "picard": {"method": Picard(2, 4), "replicates": 6},
     "auto": {"method": "auto", "rtol": 0.02, "with_gradient": False},
 }

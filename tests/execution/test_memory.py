@@ -9,7 +9,7 @@ import pytest
 import scasml
 from helpers import task
 from scasml import Linearised, Picard
-from scasml._planning.pilots import measure
+from scasml._planning.pilots import Look, measure
 from scasml._planning.starts import given_start
 from scasml.estimators import Tuning
 from scasml.execution import LocalExecutor, Program, row_numbers
@@ -39,7 +39,7 @@ def test_a_pilot_keeps_no_gradients():
     some = task(problem, np.zeros(4, np.float32), x, StoppingRule(replicates=10), gradient=True)
     start, estimator = given_start(problem, None, None), Linearised(2, 32, remainder=0)
     tuning = estimator.pilot_tuning(problem, "pathwise")
-    run = lambda count: measure(some, start, estimator, tuning, count)
+    run = lambda count: measure(some, Look(start, estimator, tuning, count))
     run(4)
     assert peak(lambda: run(2000)) < 8 * MEGABYTE
 
@@ -58,9 +58,33 @@ def test_a_round_of_many_replicates():
         executor=LocalExecutor(256),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_numbers, "ROWS_PER_BLOCK", 1024)
+        patch.setattr(row_numbers, "NUMBERS_PER_BLOCK", 2**18)
         run(4)
         assert peak(lambda: run(20_000)) < 8 * MEGABYTE
+
+
+def test_many_rows():
+    """The numbers of 100,000 rows would take 6 MB, and a pilot of 30,000 replicates 4 MB."""
+    problem = scasml.Problem(
+        dim=1, horizon=1.0, drift=lambda t, x: -x, terminal=lambda x: jnp.sum(x**2)
+    )
+    x, estimator = np.zeros((400, 1), np.float32), Linearised(2, 4, remainder=0)
+    some = task(problem, x[:, 0], x, StoppingRule(replicates=1), executor=LocalExecutor(256))
+    start = given_start(problem, None, None)
+    tuning = estimator.pilot_tuning(problem, "pathwise")
+    known = KnownBias(np.zeros(400), np.zeros((400, 1)))
+    program = some.program(start, estimator, tuning)
+
+    def run(count):
+        total = Accumulator(some.executor, program, some.points, tuning, known)
+        return sum(total.run(np.full(400, count)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_numbers, "NUMBERS_PER_BLOCK", 2**16)
+        measure(some, Look(start, estimator, tuning, 4))
+        assert run(4) == 1600
+        assert peak(lambda: run(250)) < 3 * MEGABYTE
+        assert peak(lambda: measure(some, Look(start, estimator, tuning, 75))) < 3 * MEGABYTE
 
 
 def test_an_accumulator_with_variants():

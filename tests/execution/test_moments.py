@@ -93,10 +93,10 @@ class TestMoments:
 def test_the_largest_and_the_smallest_values_are_kept():
     rng = np.random.default_rng(0)
     point, values = rng.integers(0, 5, 3000), rng.normal(size=3000)
-    kept = Extremes(5, 8)
+    kept = Extremes(5)
     for part in np.array_split(np.arange(3000), 11):
         kept.add(Groups(point[part]), values[part])
     for p in range(5):
         own = np.sort(values[point == p])
-        np.testing.assert_array_equal(kept.low[p], own[:8])
-        np.testing.assert_array_equal(kept.high[p], own[-8:])
+        np.testing.assert_array_equal(kept.low[p], own[: kept.kept])
+        np.testing.assert_array_equal(kept.high[p], own[-kept.kept :])

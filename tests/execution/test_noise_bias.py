@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import scasml
+from helpers import accumulator
 from scasml import Picard, problems
 from scasml.estimators import Variant
 from scasml.execution.noise_bias import MAX_PAIRS, MIN_PAIRS, NoiseBias
@@ -47,6 +48,22 @@ def test_the_sums_are_those_of_the_formula(cuts):
         key = point, replicate, variant
         np.testing.assert_allclose(noise.value_bias()[p], formula(*key, value, p))
         np.testing.assert_allclose(noise.gradient_bias()[p], formula(*key, slope, p))
+
+
+def test_pairs_that_come_late_count_once():
+    """Pairs of replicates that ran in an earlier round; value and slope have the same rows."""
+    rng = np.random.default_rng(0)
+    total = accumulator(problems.hjb(2), Picard(2, 4), surrogate=None, start=None)
+    seen = []
+    for target in (16, 48, 80, 100, 300):
+        rows = total.missing(np.array([target]))
+        seen += [*zip(rows.replicate, rows.variant, strict=True)]
+        last = rng.normal(size=len(rows.point))
+        total.noise.add(*rows, last, np.stack([last, last], 1))
+        total.value.count += np.sum(rows.variant == Variant.MAIN)
+        value, slope = total.noise.value_bias(), total.noise.gradient_bias()
+        np.testing.assert_allclose(slope, value[:, None] * np.ones(2), rtol=1e-6)
+    assert len(seen) == len(set(seen)) == 300 + 2 * MAX_PAIRS
 
 
 def test_few_replicates_run_variants():

@@ -13,8 +13,8 @@ from helpers import rough
 from scasml import Picard
 from scasml.estimators import Variant
 from scasml.execution import LocalExecutor, Program, Rows, compute, forget_programs
+from scasml.execution.compilation import MOST_PROGRAMS, Compiled, _CompiledPrograms
 from scasml.execution.points import Points
-from scasml.execution.program import MOST_PROGRAMS, Compiled, _CompiledPrograms
 from scasml.execution.row_numbers import RowNumbers, rows_at
 from scasml.surrogates import wrap
 

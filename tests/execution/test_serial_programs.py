@@ -8,7 +8,7 @@ import scasml
 from scasml import Linearised
 from scasml._equations.defect import Defect
 from scasml.execution import Program, Rows
-from scasml.execution.program import prepare
+from scasml.execution.compilation import prepare
 
 PROBLEM = scasml.Problem(dim=3, horizon=1.0, terminal=lambda x: jnp.sum(x**2))
 

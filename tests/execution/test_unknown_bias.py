@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 import scasml
+from helpers import Tuned, accumulator, task
 from scasml import Linearised, Picard
+from scasml._planning.candidates import try_candidate
+from scasml._planning.starts import given_start
+from scasml.execution.stopping import StoppingRule
+from scasml.surrogates import wrap
 
 
 def cubic(horizon=1.0):
@@ -42,11 +47,21 @@ class TestStartFromZero:
         assert np.isnan(without.bias)
 
     def test_with_a_surrogate(self):
-        """Method auto starts from zero although a surrogate was passed; F_u = 0 at u = 0."""
-        useless = lambda t, x: 50.0 + jnp.sin(x[0])
-        answer = scasml.correct(cubic(10.0), useless, 0.0, [0.0], rtol=1e-2, with_gradient=False)
-        from_zero = [choice for choice in answer.choices if choice.start == "zero"]
-        assert not from_zero or np.isnan(answer.bias) or isinstance(from_zero[0].method, Picard)
+        """A run may start from zero although a surrogate was passed; F_u = 0 at u = 0."""
+        useless = wrap(lambda t, x: 50.0 + jnp.sin(x[0]), cubic())
+        total = accumulator(cubic(), Picard(2, 8), surrogate=useless, start=None, gradient=False)
+        assert list(total.run(np.array([2])))
+        assert np.isnan(total.bias()).all()
+
+    def test_a_candidate(self):
+        """The pilot of a candidate from zero refuses it, although a surrogate was passed."""
+        problem = cubic()
+        useless = wrap(lambda t, x: 50.0 + jnp.sin(x[0]), problem)
+        t, x = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)
+        some = task(problem, t, x, StoppingRule(rtol=0.1), useless)
+        start = given_start(problem, None, None)
+        estimator = Picard(2, 16, pairs=True, allocation="measured")
+        assert np.isinf(try_candidate(some, start, estimator, some.everywhere).score).all()
 
     def test_a_flat_nonlinearity_has_a_known_bias(self):
         flat = scasml.Problem(
@@ -58,6 +73,15 @@ class TestStartFromZero:
         )
         answer = scasml.correct(flat, None, 0.0, [0.0], method=Picard(2, 8), replicates=8)
         assert np.isfinite(answer.bias)
+
+
+def test_the_level_bias_of_an_estimator_from_outside_is_believed():
+    """Only an `AbstractTunable` has a largest steepness."""
+    method = Picard(2, 4)
+    outside = Tuned(method, method.default_tuning(cubic(0.02), False))
+    total = accumulator(cubic(0.02), outside, surrogate=None, start=None, gradient=False)
+    assert list(total.run(np.array([2])))
+    assert total.biases()["levels"] > 0
 
 
 class TestUnitsOfTheGradient:

@@ -22,7 +22,7 @@ from scasml import GeometricBrownian, OrnsteinUhlenbeck, Picard
 from scasml._equations.defect import Defect
 from scasml._planning.policy import DEFAULT_POLICY
 from scasml._planning.task import Start
-from scasml._planning.tuning import plan
+from scasml._planning.trials import plan_given
 from scasml.execution.stopping import StoppingRule
 from scasml.surrogates import wrap
 
@@ -311,7 +311,7 @@ def chosen(
     rule = StoppingRule(replicates=2)
     some = task(problem, times, points, rule, model, gradient=with_gradient)
     names = np.empty(len(points), object)
-    for assignment in plan(some, start, Picard(levels, 2, **options)):
+    for assignment in plan_given(some, start, Picard(levels, 2, **options)).assignments:
         names[assignment.points.index] = assignment.tuning.gradient
     return list(names)
 

@@ -239,8 +239,9 @@ class TestFit:
 
         def counted(*args):
             calls.append(1)
-            return original(*args, landmarks=10)
+            return original(*args)
 
+        monkeypatch.setattr(sparse, "LANDMARKS", 10)
         monkeypatch.setattr(sparse, "nystrom_inverse", counted)
         record = gp(burgers, interior=60, boundary=20, factor="sparse").record
         assert 1 <= len(calls) < record["steps"]
@@ -266,12 +267,13 @@ class TestSparse:
         return kernels.Gaussian(1.0), points, rng.normal(size=(40, 4))
 
     @pytest.mark.parametrize("landmarks", [40, 10])
-    def test_approximation_has_the_diagonal_of_the_matrix(self, x64, landmarks):
+    def test_approximation_has_the_diagonal_of_the_matrix(self, x64, monkeypatch, landmarks):
         """With every point as a landmark, the approximation is the matrix itself."""
         kernel, points, a = self.sample()
         noise = np.full(40, 1e-6)
         matrix = np.asarray(kernels.covariance(kernel, points, points, a, a)) + np.diag(noise)
-        inverse = sparse.nystrom_inverse(kernel, points, a, noise, landmarks)
+        monkeypatch.setattr(sparse, "LANDMARKS", landmarks)
+        inverse = sparse.nystrom_inverse(kernel, points, a, noise)
         approximation = np.linalg.inv(np.stack([inverse(e) for e in np.eye(40)], 1))
         np.testing.assert_allclose(np.diag(approximation), np.diag(matrix), rtol=1e-3)
         if landmarks == 40:
@@ -332,9 +334,15 @@ class TestProcess:
         again = GaussianProcess.build(burgers, fitted.architecture(), arrays, fitted.record)
         t, x = draw_inside(burgers, 5)
         np.testing.assert_array_equal(values(again, t, x), values(fitted, t, x))
-        with pytest.raises(ValueError, match="arrays of a gp"):
+        with pytest.raises(ValueError, match="of another shape: draws, x"):
             GaussianProcess.build(problems.burgers(5), fitted.architecture(), arrays, fitted.record)
+
+    def test_the_violation_is_not_called_a_residual(self, fitted):
+        pytest.importorskip("matplotlib").use("Agg")
         assert repr(fitted).startswith("<gp of burgers 4d")
+        assert f", constraint violation {fitted.record['residual']:.3g}, " in repr(fitted)
+        assert "residual" not in repr(fitted)
+        assert fitted.plot().get_ylabel() == "constraint violation, root mean square"
 
     def test_progress_is_called(self, burgers):
         reports = []

@@ -1,7 +1,9 @@
 """PINNs: the smoothed g that is built in, the residual during training, and resumed runs."""
 
+import contextlib
 import os
 import signal
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -15,6 +17,7 @@ from scasml._equations.defect import Defect
 from scasml._equations.domain import Ball, Box, Queries
 from scasml._equations.generator import Generator
 from scasml._support.errors import ScasmlError
+from scasml.surrogates import adam
 from scasml.surrogates._pinn import Layer, untrained_pinn
 from scasml.surrogates._pinn_settings import PAPER_SETTINGS, resolve_settings
 from scasml.surrogates.adam import STALL_WINDOW, STEPS_PER_CALL, Schedule, train
@@ -207,14 +210,21 @@ class TestRun:
             with pytest.raises(ScasmlError, match="is of another run"):
                 surrogates.pinn(small.problem, checkpoint=path, **{**SMALL, **change})
 
-    def test_a_checkpoint_of_queries_that_differ_in_one_number_is_refused(self, tmp_path):
+    def test_a_checkpoint_is_refused_if_one_number_differs(self, tmp_path):
         """NumPy's repr omits the middle of a long array, and digits after the eighth."""
         x = np.random.default_rng(0).normal(size=(500, 3))
         options = {"iterations": 50, "interior": 8, "width": 4, "depth": 1}
         options |= {"checkpoint": tmp_path / "run.safetensors"}
-        run = lambda x: surrogates.pinn(
-            problems.hjb(3), domain=Queries(np.zeros(500), x), **options
-        )
+
+        def run(x, last_drift=0.1):
+            problem = scasml.Problem(
+                dim=3,
+                horizon=1.0,
+                drift=np.array([0.1, 0.1, last_drift]),
+                terminal=lambda x: jnp.sum(x**2),
+            )
+            return surrogates.pinn(problem, domain=Queries(np.zeros(500), x), **options)
+
         first = run(x)
         np.testing.assert_array_equal(run(x.copy()).layers[0].weight, first.layers[0].weight)
         for change in (1.0, 1e-12):
@@ -222,6 +232,8 @@ class TestRun:
             other[250, 1] += change
             with pytest.raises(ScasmlError, match="is of another run"):
                 run(other)
+        with pytest.raises(ScasmlError, match="is of another run"):
+            run(x, last_drift=0.1 + 1e-7)
 
     def test_another_seed_gives_another_network(self, small):
         one, other = (
@@ -230,6 +242,14 @@ class TestRun:
         )
         assert not np.array_equal(one.layers[0].weight, other.layers[0].weight)
         assert not np.array_equal(one.draws, other.draws)
+
+    def test_an_interruption_before_the_first_step(self, tmp_path, monkeypatch):
+        """There is nothing to return or to save."""
+        heard = lambda: contextlib.nullcontext(SimpleNamespace(heard=True))
+        monkeypatch.setattr(adam, "Interruption", heard)
+        with pytest.raises(KeyboardInterrupt):
+            surrogates.pinn(problems.hjb(3), **SMALL, checkpoint=tmp_path / "run.safetensors")
+        assert not any(tmp_path.iterdir())
 
     @pytest.mark.usefixtures("pythons_handler")
     @pytest.mark.parametrize(("decay", "after"), [(False, 2), (True, 2), (True, 5)])
@@ -373,7 +393,11 @@ class TestBadInput:
         ("make", "words"),
         [
             (lambda: Box(1.0, 0.0), "high must be above low"),
-            (lambda: Box("a", 0.0), "low must be a number, got 'a'"),
+            (lambda: Box("a", 0.0), "low must be a number, or one for each coordinate, got 'a'"),
+            (lambda: Box("1", "2"), "low must be a number, or one for each coordinate, got '1'"),
+            (lambda: Box(False, True), "low must be a number, or .*, got False"),
+            (lambda: Box(np.zeros((2, 2)), 1.0), r"low must be .*, got shape \(2, 2\)"),
+            (lambda: Ball("1"), "radius must be a number, got '1'"),
             (lambda: Box(0.0, np.inf), "high must be finite"),
             (lambda: Ball(0.0), "radius must be one positive number"),
             (lambda: Ball((1.0, 2.0)), "radius must be one positive number"),

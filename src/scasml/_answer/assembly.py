@@ -5,16 +5,15 @@ answers with those of the accumulators, shrinks the corrections and sets the sta
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._planning.task import Assignment, Task
+from .._planning.task import Plan, Task
 from .._request import Request
 from .._support.types import Floats
-from ..estimators import Evaluations
 from ..execution.local import value_and_gradient
 from ..execution.rounding import rounding_error
 from ..execution.rounds import Run
@@ -86,7 +85,7 @@ class _Columns:
 def assemble(
     request: Request,
     task: Task,
-    assignments: Sequence[Assignment],
+    plan: Plan,
     run: Run,
     horizon: AtHorizon,
 ) -> Correction:
@@ -95,8 +94,8 @@ def assemble(
     **Arguments:**
 
     - `request`: the arguments of the user. With `request.safe`, the corrections are shrunk.
-    - `task`: the planned call, with its surrogate and the cost of its pilots.
-    - `assignments`: start, estimator and tuning of the points, which the answer lists.
+    - `task`: the planned call, with its surrogate.
+    - `plan`: start, estimator and tuning of the points, which the answer lists; cost of pilots.
     - `run`: the accumulators, and what ended the run.
     - `horizon`: the answer at the points with t = T.
     """
@@ -130,11 +129,11 @@ def assemble(
         replicates=first(columns.count.astype(np.int64)),
         steps=first(columns.steps),
         gradient_method=if_gradient(columns.gradient_method),
-        cost=_cost(task, run),
+        cost=_cost(plan, run),
         method="auto" if request.estimator is None else request.estimator,
         choices=tuple(
             Choice(points, each.estimator, tuning, each.start.name, each.reason)
-            for each in assignments
+            for each in plan.assignments
             for points, tuning in each.by_samples()
         ),
         problem=request.problem,
@@ -147,10 +146,10 @@ def assemble(
     )
 
 
-def _cost(task: Task, run: Run) -> Cost:
-    spent = [each.evaluations() for each in run.accumulators] + task.pilot_costs
+def _cost(plan: Plan, run: Run) -> Cost:
+    spent = sum((each.evaluations() for each in run.accumulators), plan.pilots)
     replicates = sum(int(each.count.sum()) for each in run.accumulators)
-    return Cost(sum(spent, Evaluations()), replicates, time.monotonic() - run.began)
+    return Cost(spent, replicates, time.monotonic() - run.began)
 
 
 def _statuses(

@@ -22,7 +22,8 @@ from .levels import Levels, Tails
 from .status import STATUSES, Status
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Choice:
     """Points that one estimator served with one tuning."""
 
     points: NDArray[np.int64]  # their indices in the arrays of the user

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._io.progress import duration
 from .._support.errors import listing
+from ..estimators import Linearised, Picard
 from ..execution.stopping import Estimate
 from .levels import Levels
 from .status import Status
@@ -123,15 +124,13 @@ def _unknown_bias(answer: "Correction") -> Iterable[Finding]:
     if not unknown.any():
         return
     remedies = {
-        "Picard": "take two levels or more, full history in time and no threshold; or F is too "
+        Picard: "take two levels or more, full history in time and no threshold; or F is too "
         "steep in u or z for Picard over the time that is left",
-        "Linearised": "take remainder=8 paths inside the remainder instead of 0; or F is too steep "
+        Linearised: "take remainder=8 paths inside the remainder instead of 0; or F is too steep "
         "in u to be linearised over the time that is left",
     }
-    methods = {
-        type(choice.method).__name__ for choice in answer.choices if unknown[choice.points].any()
-    }
-    advice = "; ".join(remedies[name] for name in remedies if name in methods)
+    methods = {type(choice.method) for choice in answer.choices if unknown[choice.points].any()}
+    advice = "; ".join(remedies[kind] for kind in remedies if kind in methods)
     advice = advice or "look at its level_bias, which returned NaN"
     yield Finding(
         "bias",
@@ -146,7 +145,11 @@ def _large_bias(answer: "Correction") -> Iterable[Finding]:
         large = np.flatnonzero((bias > stderr) & (np.atleast_1d(answer.replicates) > 0))
     if len(large) <= BIASED_POINTS * len(bias):
         return
-    uses_picard = any(type(choice.method).__name__ == "Picard" for choice in answer.choices)
+    uses_picard = any(
+        isinstance(choice.method, Picard)
+        for choice in answer.choices
+        if np.isin(choice.points, large).any()
+    )
     cures = {
         "levels": "one more Picard level" if uses_picard else "a start nearer to the solution",
         "noise": "more samples per level (they stand inside F)",

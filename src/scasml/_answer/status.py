@@ -18,6 +18,10 @@ class Status(enum.StrEnum):
     NOTHING_SEEN = "nothing seen"
     NOT_FINITE = "not finite"
 
+    def __repr__(self) -> str:
+        # NumPy prints the entries of an array by their `repr`.
+        return self.value
+
     @property
     def code(self) -> int:
         """The number of this status in arrays."""

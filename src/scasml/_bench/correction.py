@@ -15,8 +15,9 @@ from .. import Picard, problems
 from .._equations.defect import Defect
 from .._support.precision import cast
 from ..estimators import Variant
+from ..execution.compilation import prepare
 from ..execution.points import Points
-from ..execution.program import Program, prepare
+from ..execution.program import Program
 from ..execution.row_numbers import RowNumbers, rows_at
 from ..surrogates import wrap
 from .literal import literal_picard

@@ -180,7 +180,12 @@ def train(
         str | None, typer.Option(help="default, or paper for the published settings.")
     ] = None,
     iterations: o.Iterations = None,
-    seconds: o.Seconds = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="About how long the iterations of a PINN may take, with their compilation."
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="A picture of the residual during training: .png, .pdf, .svg."),

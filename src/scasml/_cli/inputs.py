@@ -4,10 +4,12 @@ Each function turns words of the command line into the objects that the Python i
 They raise `ArgumentError` for words that do not fit, and `FileError` for files that cannot be read.
 """
 
+import contextlib
 import difflib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,14 @@ def read_model(
       problem, so the other arguments must then be None or empty.
     - `surrogate`: "model.py:u", a surrogate file, or "none".
     - `dim`, `param`: as in `read_problem`.
-    - `inputs`: how the model is called, as in `surrogates.wrap`.
+    - `inputs`: how the model in "model.py" is called, as in `surrogates.wrap`. It must be None for
+      a surrogate file and for "none".
     """
+    source = problem if problem.endswith(".safetensors") else str(surrogate)
+    if inputs is not None and (source == "none" or source.endswith(".safetensors")):
+        raise ArgumentError(
+            f"inputs is for a model in a Python file, got {inputs!r} with {source!r}: leave it out."
+        )
     if problem.endswith(".safetensors"):
         if surrogate is not None or dim is not None or param:
             raise ArgumentError(
@@ -79,16 +87,49 @@ def read_problem(name: str, dim: int | None, parameters: list[str]) -> Problem:
         if not equals or key not in known:
             raise ArgumentError(
                 f"param must be name=value with a name among {', '.join(known)}, got {text!r}: "
-                "mend it."
+                "correct it."
             )
-        kind = type(known[key].default)
-        try:
-            keywords[key] = kind(value)
-        except ValueError as error:
+        if key in keywords:
             raise ArgumentError(
-                f"param {key} must be {kind.__name__}, got {value!r}: mend it."
-            ) from error
+                f"param {key} must be given once, got {keywords[key]!r} and {text!r}: "
+                "leave one of them out."
+            )
+        keywords[key] = _converted(key, value, known[key].default)
     return make(**keywords)
+
+
+def _converted(name: str, text: str, default: Any) -> Any:
+    """Return the value of a parameter in the type of its default.
+
+    If the default is None, the value is a number if `text` is one, and otherwise `text`.
+    """
+    kind = next((kind for kind in _CONVERSIONS if isinstance(default, kind)), None)
+    if kind is None:
+        raise ArgumentError(
+            f"param {name} cannot be set on the command line, got {text!r}: leave it out, or build "
+            "the problem in Python."
+        )
+    for convert in _CONVERSIONS[kind]:
+        with contextlib.suppress(ValueError):
+            return convert(text)
+    wanted = "True or False" if kind is bool else kind.__name__
+    raise ArgumentError(f"param {name} must be {wanted}, got {text!r}: correct it.")
+
+
+def _truth(text: str) -> bool:
+    """Return the truth value that "true" or "false" names; otherwise raise ValueError."""
+    return ("false", "true").index(text.lower()) == 1
+
+
+# The conversions of a text that are tried in turn, for each type of a default. A bool is an int,
+# so bool comes first.
+_CONVERSIONS: dict[type, tuple[Callable[[str], Any], ...]] = {
+    bool: (_truth,),
+    int: (int,),
+    float: (float,),
+    str: (str,),
+    type(None): (int, float, str),
+}
 
 
 def read_method(method: str, **options: Any) -> AbstractEstimator | str:
@@ -146,7 +187,7 @@ def read_object(reference: str) -> Any:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise FileError(
-            f"surrogate: running {file!r} failed with {first_line(error)}: mend the file."
+            f"surrogate: running {file!r} failed with {first_line(error)}: correct the file."
         ) from error
     if name not in vars(module):
         raise ArgumentError(f"surrogate: {file!r} defines no {name!r}: name one of its functions.")

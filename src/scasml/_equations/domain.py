@@ -10,10 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from .._support.errors import ArgumentError, ArgumentTypeError, brief
+from ..paths.coefficients import coefficient
+
+# The shapes of a bound, for error messages.
+BOUNDS = "a number, or one for each coordinate"
 
 
 class AbstractDomain(abc.ABC):
@@ -36,7 +39,7 @@ class Box(AbstractDomain):
     high: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        low, high = _bounds("low", self.low), _bounds("high", self.high)
+        low, high = (coefficient(name, getattr(self, name), BOUNDS, 1) for name in ("low", "high"))
         if not (low < high).all():
             raise ArgumentError(
                 f"high must be above low in every coordinate, got low={brief(self.low)} "
@@ -60,7 +63,7 @@ class Ball(AbstractDomain):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        radius = _bounds("radius", self.radius)
+        radius = coefficient("radius", self.radius, "a number", 1)
         if radius.ndim or not radius > 0:
             raise ArgumentError(
                 f"radius must be one positive number, got {brief(self.radius)}: "
@@ -109,24 +112,3 @@ def require_domain(domain: Any, dim: int) -> None:
             f"domain must have 1 or {dim} bounds, got {max(widths - {dim})}: "
             "pass one for each coordinate."
         )
-
-
-def _bounds(argument: str, value: Any) -> Any:
-    """Return a number or a list of numbers as a float64 array of shape () or (d,).
-
-    Raises ArgumentTypeError if `value` does not convert to such an array, and ArgumentError if it
-    has more than one axis or an entry that is not finite.
-    """
-    try:
-        bounds = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"{argument} must be a number, got {brief(value)}: "
-            "pass a number, or one for each coordinate."
-        ) from None
-    if bounds.ndim > 1 or not np.isfinite(bounds).all():
-        raise ArgumentError(
-            f"{argument} must be finite, got {brief(value)}: "
-            "pass a number, or one for each coordinate."
-        )
-    return bounds

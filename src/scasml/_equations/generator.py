@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray
 
-from .._support.errors import whole
+from .._support.errors import ArgumentError, whole
 from .._support.tracing import abstract_point, cached_by_structure
 from ..paths import AbstractDynamics
 from ..paths.coefficients import Coefficient, columns, diffuse_transposed
@@ -82,6 +82,11 @@ class Generator(eqx.Module):
         surrogate: AbstractSurrogate,
         hutchinson: Hutchinson | None = None,
     ):
+        if hutchinson is not None and hutchinson.dims > equation.dim:
+            raise ArgumentError(
+                f"hutchinson: Hutchinson draws {hutchinson.dims} of only {equation.dim} "
+                f"coordinates: pass dims of at most {equation.dim}."
+            )
         self.surrogate = surrogate
         self.dynamics, self.dim = equation.dynamics, equation.dim
         self.hutchinson = hutchinson

@@ -4,7 +4,6 @@ Functions and numbers come in, a checked `Problem` comes out. It is an `Abstract
 estimator can solve it. A `Reference` is a solution that is known by other means.
 """
 
-import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -15,17 +14,17 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from numpy.typing import NDArray
 
-from .._support.errors import ArgumentError, ArgumentTypeError, brief
+from .._support.errors import ArgumentError, ArgumentTypeError, brief, whole
 from .._support.jaxprs import inputs_read
 from .._support.tracing import abstract_point, hashable
 from ..paths import AbstractDynamics, Gaussian, General
 from ..paths.coefficients import diffuse_transposed, real_array
+from ..paths.general import Function
 from .base import AbstractEquation, Solution, check_scalar_function, require_equation
 from .domain import AbstractDomain, require_domain
 
 Nonlinearity = Callable[[Array, Array, Array, Array], ArrayLike]
 Terminal = Callable[[Array], ArrayLike]
-Function = Callable[[Array, Array], ArrayLike]
 
 
 class NoNonlinearity(eqx.Module):
@@ -108,22 +107,13 @@ class Problem(AbstractEquation):
         x0: ArrayLike | None = None,
         domain: AbstractDomain | None = None,
     ):
-        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral):
-            raise ArgumentTypeError(
-                f"dim must be a whole number, got {brief(dim)}: "
-                "pass the number of space dimensions."
-            )
-        if dim < 1:
-            raise ArgumentError(
-                f"dim must be at least 1, got {dim}: pass the number of space dimensions."
-            )
+        self.dim = whole("dim", dim, 1, "pass the number of space dimensions")
         final = real_array("horizon", horizon, "a number, the final time T")
         if final.ndim != 0 or not (np.isfinite(final) and final > 0):
             raise ArgumentError(
                 f"horizon must be a positive finite number, got {brief(horizon)}: "
                 "pass the final time T."
             )
-        self.dim = int(dim)
         self.horizon = float(final)
         self.dynamics = _make_dynamics(drift, diffusion, dynamics)
         self.dynamics.check(self.dim)

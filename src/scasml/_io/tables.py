@@ -105,12 +105,12 @@ def _read_csv(path: Path) -> NDArray[Any]:
         if bad:
             raise FileError(
                 f"points: line {number} of {str(path)!r} holds {brief(bad[0])}, "
-                "which is not a number: mend that line."
+                "which is not a number: correct that line."
             )
         if rows and len(row) != len(rows[0]):
             raise FileError(
                 f"points: line {number} of {str(path)!r} has {len(row)} numbers "
-                f"and the lines before it {len(rows[0])}: mend that line."
+                f"and the lines before it {len(rows[0])}: correct that line."
             )
         rows.append([float(cell) for cell in row])
     return np.asarray(rows, np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
@@ -162,7 +162,7 @@ def write(path: str | Path, columns: Columns) -> None:
     except OSError as error:
         raise FileError(
             f"output: writing {str(path)!r} failed with {first_line(error)}: "
-            "mend that, or name another file."
+            "correct the cause, or name another file."
         ) from error
 
 

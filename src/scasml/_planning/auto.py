@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import Linearised, Variant, total_evaluations
+from ..estimators import Evaluations, Linearised, Variant, total_evaluations
 from ..execution.local import value_and_gradient
 from ..execution.row_numbers import RowNumbers, run_rows
 from . import checks
@@ -25,15 +25,17 @@ from .candidates import (
     BIASED_SCORE,
     Candidate,
     differentiates_slopes,
+    least_score,
     least_work,
     pilot_work,
     refuse_contradictions,
+    try_candidate,
 )
 from .fallbacks import by_picard, for_nonfinite_surrogate
-from .pilots import FIRST_PILOT
+from .measurement import FIRST_PILOT
 from .probes import gradient_methods, slopes_jump
 from .selection import by_least_work
-from .task import Assignment, Start, Task
+from .task import Plan, Start, Task
 
 TAKEN_AT_ONCE = "which takes less work than trying anything else"
 SMALL_DEFECT = "whose defect is a small part of the solution"
@@ -42,8 +44,8 @@ SLOPES_JUMP = (
 )
 
 
-def choose(task: Task, starts: Sequence[Start]) -> list[Assignment]:
-    """Return assignments that together serve every point of the task once.
+def choose(task: Task, starts: Sequence[Start]) -> Plan:
+    """Plan every point of the task.
 
     `starts` are those of `offered_starts`: the first is the surrogate if there is one, and the last
     is zero. Raises `ArgumentError` if the coefficients cannot be used at a point.
@@ -57,41 +59,40 @@ def choose(task: Task, starts: Sequence[Start]) -> list[Assignment]:
         finite = np.isfinite(value) & np.isfinite(slope).all(1)
     if differentiates_slopes(estimator, task):
         jumping = slopes_jump(task, first)
-    assignments = []
+    found = Plan()
     if (bad := np.flatnonzero(~finite)).size:
-        assignments += for_nonfinite_surrogate(task.at(bad), first)
+        found += for_nonfinite_surrogate(task.at(bad), first)
     if (rough := np.flatnonzero(finite & jumping)).size:
-        assignments += by_picard(task.at(rough), starts, SLOPES_JUMP)
+        found += by_picard(task.at(rough), starts, SLOPES_JUMP)
     if (rest := np.flatnonzero(finite & ~jumping)).size:
-        assignments += _by_linearised(task.at(rest), starts, estimator)
-    return assignments
+        found += _by_linearised(task.at(rest), starts, estimator)
+    return found
 
 
-def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> list[Assignment]:
-    """Return assignments of every point to the first start that is good enough there.
+def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> Plan:
+    """Plan every point with the first start that is good enough there.
 
-    Points without such a start are assigned by `by_least_work`.
+    `by_least_work` plans the points without such a start.
     """
     checks.refuse(task, is_discretised=estimator.step_order(starts[0].equation)[0] > 0)
-    ordered = _order_of_trial(task, starts, estimator)
-    assignments: list[Assignment] = []
-    tried: list[Candidate] = []
+    ordered = order_of_trial(task, starts, estimator)
+    found, tried = Plan(), list[Candidate]()
     rows = task.everywhere  # points without an assignment
     for start, following in itertools.zip_longest(ordered, ordered[1:]):
-        least = np.min([np.full(len(task), np.inf), *(each.score for each in tried)], 0)[rows]
+        least = least_score(tried, len(task))[rows]
         is_due = least > task.policy.worth * pilot_work(task, start, estimator)
         if is_due.any() and (not tried or time.monotonic() < task.deadline):
             taken, tried, suspect = _try_start(
                 task, start, following, estimator, tried, rows[is_due]
             )
-            assignments += taken
+            found += taken
             rows = np.sort(np.concatenate([rows[~is_due], suspect]))
     if len(rows):
-        assignments += by_least_work(task, starts, estimator, tried, rows)
-    return assignments
+        found += by_least_work(task, starts, estimator, tried, rows)
+    return found
 
 
-def _order_of_trial(task: Task, starts: Sequence[Start], estimator: Linearised) -> list[Start]:
+def order_of_trial(task: Task, starts: Sequence[Start], estimator: Linearised) -> list[Start]:
     """Return the starts in the order in which they are tried.
 
     If only a value to a tolerance is wanted, the order is that of the work of their pilots.
@@ -114,7 +115,7 @@ def _try_start(
     estimator: Linearised,
     tried: Sequence[Candidate],
     rows: NDArray[np.int64],
-) -> tuple[list[Assignment], list[Candidate], NDArray[np.int64]]:
+) -> tuple[Plan, list[Candidate], NDArray[np.int64]]:
     """Try one start at some points.
 
     **Arguments:**
@@ -123,49 +124,52 @@ def _try_start(
     - `tried`: the candidates so far.
     - `rows`: the indices of the points in the task.
 
-    Returns three things: the assignments of the points that the start serves, all candidates so
-    far, and the indices of the other points of `rows`.
+    Returns three things: the plan of the points that the start serves, all candidates so far, and
+    the indices of the other points of `rows`.
     """
-    useless = _is_useless(task, start, estimator, rows)
-    refined = [Candidate(task, start, estimator, rows[~useless[rows]])]
+    policy = task.policy
+    useless, cost = _is_useless(task, start, estimator, rows)
+    refined = [try_candidate(task, start, estimator, rows[~useless[rows]])]
     if start.model is not None:
         refined = _refine_steps(refined[0], task, estimator)
-    refuse_contradictions([*refined, *tried])
+    count, cost = len(refined), sum((each.cost for each in refined), cost)
+    every = refuse_contradictions([*refined, *tried], policy)
+    refined, tried = every[:count], every[count:]
     # At each point, the candidate with the most steps counts.
     newest = np.max([k * np.isin(task.everywhere, each.rows) for k, each in enumerate(refined)], 0)
     score = np.choose(newest, [each.score for each in refined])
-    is_bad, why = np.choose(newest, [each.is_suspect() for each in refined]), SMALL_DEFECT
+    is_bad, why = np.choose(newest, [each.is_suspect(policy) for each in refined]), SMALL_DEFECT
     if following is not None:
-        limit = task.policy.take_at_once * least_work(task, following, estimator)
+        limit = policy.take_at_once * least_work(task, following, estimator)
         is_bad, why = score > limit, TAKEN_AT_ONCE
-    is_beaten = np.min([score, *(each.score for each in tried)], 0) < score
-    is_suspect = useless | is_beaten | is_bad
-    assignments = []
+    is_suspect = useless | is_bad | (least_score(tried, len(task)) < score)
+    found = Plan(pilots=cost)
     for k, each in enumerate(refined):
         served = rows[~is_suspect[rows] & (newest[rows] == k)]
-        assignments += each.assignments(served, f"started from {start.name}, {why}")
-    return assignments, [*refined, *tried], rows[is_suspect[rows]]
+        found += each.plan(served, f"started from {start.name}, {why}")
+    return found, every, rows[is_suspect[rows]]
 
 
 def _is_useless(
     task: Task, start: Start, estimator: Linearised, rows: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+) -> tuple[NDArray[np.bool_], Evaluations]:
     """Return where the start is a surrogate whose defect is a large part of the solution.
 
-    The result is a mask over all points of the task. One replicate without the remainder, at the
-    points `rows`, measures the defect. Without a tolerance no point counts as useless.
+    The first result is a mask over all points of the task. One replicate without the remainder, at
+    the points `rows`, measures the defect; the second result is its cost. Without a tolerance no
+    point counts as useless.
     """
-    useless = np.zeros(len(task), bool)
+    useless, cost = np.zeros(len(task), bool), Evaluations()
     is_surrogate = task.surrogate is not None and start.model is task.surrogate
     if not is_surrogate or not task.rule.has_tolerance:
-        return useless
+        return useless, cost
     for name, served in gradient_methods(task, start, estimator).items():
         here = np.intersect1d(served, rows)
         some, each = task.at(here), np.arange(len(here))
         tuning = estimator.pilot_tuning(start.equation, name)
         tuning = tuning.with_samples(tuning.samples * np.array([1, 1, 0], np.int32))
-        cost = total_evaluations(estimator, start.equation, tuning, np.ones_like(each))
-        task.pilot_costs.extend(cost)
+        spent = total_evaluations(estimator, start.equation, tuning, np.ones_like(each))
+        cost = sum(spent, cost)
         replicate = np.full(len(each), FIRST_PILOT)
         variant = np.full(len(each), int(Variant.MAIN))
         numbers = RowNumbers(each, replicate, variant)
@@ -175,7 +179,7 @@ def _is_useless(
             defect = np.asarray(part.replicates.value, float)
             size = np.minimum(np.abs(value), np.abs(value + defect))
             useless[here[part.rows]] = ~(np.abs(defect) <= task.policy.useless_defect * size)
-    return useless
+    return useless, cost
 
 
 def _refine_steps(first: Candidate, task: Task, estimator: Linearised) -> list[Candidate]:
@@ -193,5 +197,5 @@ def _refine_steps(first: Candidate, task: Task, estimator: Linearised) -> list[C
         if steps == 0 or not wants.any() or time.monotonic() >= task.deadline:
             break
         rows = np.flatnonzero(wants)
-        found.append(Candidate(task, first.start, estimator, rows, steps=steps))
+        found.append(try_candidate(task, first.start, estimator, rows, steps=steps))
     return found

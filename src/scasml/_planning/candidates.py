@@ -1,122 +1,155 @@
-"""Candidates of the automatic choice: a start and an estimator, with what their pilots measured."""
+"""Candidates of the automatic choice: a start and an estimator, with what their pilots measured.
+
+`try_candidate` runs the pilots. The other functions only compare candidates.
+"""
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._equations.base import AbstractEquation
 from .._support.tracing import cached_by_structure
-from ..estimators import AbstractTunable, Linearised, Picard
-from .pilots import Measurement
+from .._support.types import Floats
+from ..estimators import AbstractTunable, Evaluations, Linearised, Picard
 from .policy import Policy
 from .probes import gradient_methods, slopes_jump
-from .task import Assignment, Start, Task
-from .tuning import Trial, step_factor
+from .settling import step_factor
+from .task import Plan, Start, Task
+from .trials import Trial, run_trial
 
 # A score of at least this belongs to a candidate whose level bias exceeds the standard error aimed
 # for.
 BIASED_SCORE = 1e30
 
 
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """A start and an estimator, with what their pilots measured at some points of a task.
 
-    All arrays except `rows` have one entry per point of the task. `score` is the predicted work,
-    multiplied by a factor that grows with the level bias relative to the standard error. The
-    smaller score is the better one. It is infinite at points that were not tried, or where the
+    The arrays have one entry per point of the task, which is NaN or infinite at points that were
+    not tried. `score` is the predicted work, multiplied by a factor that grows with the level bias
+    relative to the standard error. The smaller score is the better one. It is infinite where the
     candidate is refused.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        start: Start,
-        estimator: AbstractTunable,
-        rows: NDArray[np.int64],
-        replicates: int | None = None,
-        steps: int | None = None,
-    ):
-        """Run the pilots.
+    start: Start
+    estimator: AbstractTunable
+    steps: int | None  # fixed steps of a path; None leaves them open
+    # The trials, one for each gradient method, with the indices of their points in the task.
+    trials: tuple[tuple[NDArray[np.int64], Trial], ...]
+    score: Floats
+    level_bias: Floats
+    step_bias: Floats
+    stderr: Floats  # the standard error aimed for
+    value: Floats  # the estimate of u
+    value_stderr: Floats  # the standard error of that estimate
+    distance: Floats  # the absolute value of the defect
 
-        **Arguments:**
+    @property
+    def name(self) -> str:
+        is_picard = isinstance(self.estimator, Picard)
+        return f"{self.start.name}, by Picard" if is_picard else self.start.name
 
-        - `rows`: the indices, in the task, of the points to try.
-        - `replicates`: replicates of the pilots; None for the number of the policy.
-        - `steps`: fixes the steps of a path; None leaves them open.
-        """
-        self.task, self.start, self.estimator = task, start, estimator
-        self.rows, self.steps = rows, steps
-        self.name = f"{start.name}, by Picard" if isinstance(estimator, Picard) else start.name
-        count = len(task)
-        self.score = np.full(count, np.inf)
-        self.level_bias, self.stderr, self.step_bias = (np.zeros(count) for _ in range(3))
-        # The estimate of u, its standard error in the pilot, and the absolute value of the defect.
-        self.value, self.noise, self.distance = (np.full(count, np.nan) for _ in range(3))
-        self.trials: list[tuple[NDArray[np.int64], Trial]] = []
-        for name, points in gradient_methods(task, start, estimator).items():
-            served = np.intersect1d(points, rows)
-            if len(served):
-                trial = Trial(task.at(served), start, estimator, name, replicates, steps)
-                self.trials.append((served, trial))
-                self._add(served, trial)
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The indices, in the task, of the points that were tried."""
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.trials)]))
 
-    def _add(self, rows: NDArray[np.int64], trial: Trial) -> None:
-        """Store what one trial measured at its points."""
-        task, found, policy = self.task, trial.measurement, self.task.policy
-        bias = np.nan_to_num(trial.level_bias)
-        stderr, work = trial.allocation.stderr, trial.allocation.work
-        order, _ = self.estimator.step_order(self.start.equation)
-        if self.estimator.steps == "auto" and self.steps is None and order > 0:
-            # The run may need more steps than the pilot, and then more work.
-            step_bias = found.step_bias_of_large_pilot(policy)
-            work = work * step_factor(step_bias, stderr, order, policy)
-        # Where the bias exceeds the standard error aimed for, work does not count.
-        score = np.where(
-            bias > stderr, BIASED_SCORE * bias / stderr, work * (1 + (2 * bias / stderr) ** 2)
-        )
-        refused = trial.too_steep
-        if isinstance(self.estimator, Linearised) and differentiates_slopes(self.estimator, task):
-            refused = refused | slopes_jump(task.at(rows), self.start)
-        self.score[rows] = np.where(np.isfinite(score) & ~refused, score, np.inf)
-        self.level_bias[rows], self.stderr[rows] = bias, stderr
-        self.step_bias[rows] = found.step_bias
-        self.value[rows], self.distance[rows] = found.value, np.abs(found.defect)
-        self.noise[rows] = np.sqrt(np.sum(found.variance, 1) / found.replicates)
+    @property
+    def cost(self) -> Evaluations:
+        """The cost of the pilots."""
+        return sum((trial.measurement.cost for _, trial in self.trials), Evaluations())
 
-    def is_suspect(self) -> NDArray[np.bool_]:
+    def refused(self, where: NDArray[np.bool_]) -> "Candidate":
+        """Return the candidate, refused at the points of a mask too."""
+        return replace(self, score=np.where(where, np.inf, self.score))
+
+    def is_suspect(self, policy: Policy) -> NDArray[np.bool_]:
         """Return a mask of the points where the defect is large, or where much work remains.
 
         A network that was fitted at few points may have a large residual whose mean along paths is
         small. Its defect is then small, but its replicates are noisy and need much work.
         """
-        policy, suspect = self.task.policy, np.zeros(len(self.score), bool)
+        suspect = np.zeros(len(self.score), bool)
         for rows, trial in self.trials:
-            found = trial.measurement
-            noise = 2 * np.sqrt(np.sum(found.variance, 1) / found.replicates)
             with np.errstate(invalid="ignore"):
-                limit = policy.suspect_defect * np.abs(found.value)
-                is_fine = np.abs(found.defect) + noise <= limit
-                is_fine &= trial.allocation.work < policy.suspect_work
+                limit = policy.suspect_defect * np.abs(self.value[rows])
+                is_fine = self.distance[rows] + 2 * self.value_stderr[rows] <= limit
+                is_fine &= trial.settled.work < policy.suspect_work
             suspect[rows] = ~(is_fine & np.isfinite(self.score[rows]))
         return suspect
 
-    def measured_at(self, row: int) -> tuple[Trial, Measurement]:
-        """Return the trial of one point, and its measurement there."""
+    def trial_at(self, row: int) -> tuple[Trial, NDArray[np.int64]]:
+        """Return the trial of one point, and the index of the point in the trial's own task."""
         rows, trial = next(each for each in self.trials if row in each[0])
-        return trial, trial.measurement.at(np.flatnonzero(rows == row))
+        return trial, np.flatnonzero(rows == row)
 
-    def assignments(self, rows: NDArray[np.int64], reason: str) -> list[Assignment]:
+    def plan(self, rows: NDArray[np.int64], reason: str) -> Plan:
         """Return assignments of the points `rows` that were tried, with their steps settled.
 
-        Settling the steps may run more pilots. `reason` says why the candidate was taken.
+        Settling the steps may run more pilots, whose cost is that of the plan. `reason` says why
+        the candidate was taken.
         """
-        found = []
-        for tried, trial in self.trials:
-            found += trial.assignments(np.flatnonzero(np.isin(tried, rows)))
-        return [replace(each, reason=reason) for each in found]
+        parts = (trial.plan(np.flatnonzero(np.isin(tried, rows))) for tried, trial in self.trials)
+        return sum(parts, Plan()).with_reason(reason)
+
+
+def try_candidate(
+    task: Task,
+    start: Start,
+    estimator: AbstractTunable,
+    rows: NDArray[np.int64],
+    replicates: int | None = None,
+    steps: int | None = None,
+) -> Candidate:
+    """Run the pilots of a start and an estimator.
+
+    **Arguments:**
+
+    - `rows`: the indices, in the task, of the points to try.
+    - `replicates`: replicates of the pilots; None for the number of the policy.
+    - `steps`: fixes the steps of a path; None leaves them open.
+    """
+    trials = []
+    for name, points in gradient_methods(task, start, estimator).items():
+        served = np.intersect1d(points, rows)
+        if len(served):
+            trial = run_trial(task.at(served), start, estimator, name, replicates, steps)
+            trials.append((served, trial))
+    count = len(task)
+    score, zeros, unknown = np.full(count, np.inf), np.zeros(count), np.full(count, np.nan)
+    level_bias, step_bias, stderr = zeros.copy(), zeros.copy(), zeros.copy()
+    value, value_stderr, distance = unknown.copy(), unknown.copy(), unknown.copy()
+    for served, trial in trials:
+        found = trial.measurement
+        score[served] = _score(trial)
+        level_bias[served] = np.nan_to_num(trial.settled.level_bias)
+        step_bias[served], stderr[served] = found.step_bias, trial.settled.stderr
+        value[served], distance[served] = found.value, np.abs(found.defect)
+        value_stderr[served] = np.sqrt(np.sum(found.variance, 1) / found.replicates)
+    arrays = (score, level_bias, step_bias, stderr, value, value_stderr, distance)
+    return Candidate(start, estimator, steps, tuple(trials), *arrays)
+
+
+def _score(trial: Trial) -> Floats:
+    """Return the score of a trial at its points."""
+    task, look, settled = trial.task, trial.look, trial.settled
+    bias, stderr, work = np.nan_to_num(settled.level_bias), settled.stderr, settled.work
+    order, _ = look.estimator.step_order(look.start.equation)
+    if look.estimator.steps == "auto" and not trial.has_fixed_steps and order > 0:
+        # The run may need more steps than the pilot, and then more work.
+        step_bias = trial.measurement.step_bias_of_large_pilot(task.policy)
+        work = work * step_factor(step_bias, stderr, order, task.policy)
+    # Where the bias exceeds the standard error aimed for, work does not count.
+    biased = BIASED_SCORE * bias / stderr
+    score = np.where(bias > stderr, biased, work * (1 + (2 * bias / stderr) ** 2))
+    refused = trial.too_steep
+    if isinstance(look.estimator, Linearised) and differentiates_slopes(look.estimator, task):
+        refused = refused | slopes_jump(task, look.start)
+    return np.where(np.isfinite(score) & ~refused, score, np.inf)
 
 
 def differentiates_slopes(estimator: AbstractTunable, task: Task) -> bool:
@@ -128,24 +161,36 @@ def differentiates_slopes(estimator: AbstractTunable, task: Task) -> bool:
     return not task.equation.is_linear and order > 0
 
 
-def refuse_contradictions(candidates: Sequence[Candidate]) -> None:
-    """Refuse one of two starts at points where their estimates contradict each other.
+def refuse_contradictions(candidates: Sequence[Candidate], policy: Policy) -> list[Candidate]:
+    """Return the candidates, refusing one of two starts where their estimates contradict.
 
     The start with the larger defect is refused there: its remainder of F is larger, and a small
-    pilot may miss most of it. The score of a refused candidate is set to infinity.
+    pilot may miss most of it.
     """
-    for one, other in itertools.combinations(candidates, 2):
+    found = list(candidates)
+    for i, j in itertools.combinations(range(len(found)), 2):
+        one, other = found[i], found[j]
         if one.start is other.start:
             continue
-        sure = one.task.policy.sure
         with np.errstate(invalid="ignore"):
             biases = one.level_bias + other.level_bias + one.step_bias + other.step_bias
             gap = np.abs(one.value - other.value) - biases
-            contradict = gap > sure * np.hypot(one.noise, other.noise)
+            contradict = gap > policy.sure * np.hypot(one.value_stderr, other.value_stderr)
         # A candidate that is refused already does not count.
         contradict &= np.isfinite(one.score) & np.isfinite(other.score)
-        for this, that in ((one, other), (other, one)):
-            this.score[contradict & (this.distance > that.distance)] = np.inf
+        found[i] = one.refused(contradict & (one.distance > other.distance))
+        found[j] = other.refused(contradict & (other.distance > one.distance))
+    return found
+
+
+def least_score(candidates: Sequence[Candidate], points: int) -> Floats:
+    """Return the score of the best candidate at each of `points` points."""
+    return np.min([np.full(points, np.inf), *(each.score for each in candidates)], 0)
+
+
+def select(candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+    """Return the index of the best candidate at each point."""
+    return np.argmin([each.score for each in candidates], 0)
 
 
 def pilot_work(task: Task, start: Start, estimator: AbstractTunable) -> float:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .._equations.base import AbstractEquation
 from .._support.errors import ArgumentError, listing
+from ..execution.points import PROBES, stream
 from ..execution.steepness import PROBE_PATHS, PROBE_STEPS
 from ..paths import Stepped
 from ..paths.coefficients import CONDITION
@@ -40,7 +41,7 @@ def _check_states(task: Task) -> None:
             raise ArgumentError(
                 f"x is outside the domain of {argument}(t, x), which is not finite at point "
                 f"{listing(bad)}: pass states where it is defined (a variance below 0 is not), "
-                "or mend it."
+                f"or correct {argument}."
             )
     bad = points.index[_is_singular(diffusion)]
     if len(bad):
@@ -93,6 +94,6 @@ class _Ends(eqx.Module):
 
     def __call__(self, s: Array, x: Array, key: Array) -> Array:
         paths = Stepped(dynamics=self.equation.dynamics, scheme="euler", steps=PROBE_STEPS)
-        keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), PROBE_PATHS)
+        keys = jax.random.split(stream(key, PROBES), PROBE_PATHS)
         end = lambda key: paths.jump(key, s, x, self.equation.horizon - s, False).x
         return jax.vmap(end)(keys)

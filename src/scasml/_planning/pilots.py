@@ -1,271 +1,87 @@
 """Pilots: replicates that are run only to measure.
 
-`measure` runs a pilot of an estimator with few samples and returns a `Measurement`. A pilot uses
-random numbers of its own at each point, so its results do not depend on the other points.
+A `Look` specifies a pilot. `measure` runs it and returns a `Measurement`. A pilot uses random
+numbers of its own at each point, so its results do not depend on the other points.
 """
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from .._support.types import Floats
-from ..estimators import AbstractTunable, Tuning, Variant, total_evaluations
-from ..execution.local import value_and_gradient
-from ..execution.moments import Groups, Moments
-from ..execution.row_numbers import RowNumbers, run_rows
+from ..estimators import AbstractTunable, Evaluations, Tuning, total_evaluations
+from ..execution import row_numbers
 from ..execution.stopping import StoppingRule
-from .policy import Policy
+from .measurement import Measurement, PilotSums, joined
 from .task import Start, Task
-
-# Number of the first pilot replicate. No ordinary replicate has such a number.
-FIRST_PILOT = 2**31
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement:
-    """What a pilot measured at each point. Arrays without a stated shape are (points,)."""
+class Look:
+    """The specification of one pilot."""
 
-    value: Floats  # estimate of u
-    defect: Floats  # estimate of u minus the start
-    slope: Floats  # estimate of grad u, (points, d); without gradients that of the surrogate, or 0
-    mean: Floats  # mean of each increment, (points, increments)
-    variance: Floats  # of each increment of one pilot replicate, (points, increments)
-    size: Floats  # mean absolute sample of each increment, (points, increments)
-    step_bias: Floats  # estimated size of the step bias, plus its standard error
-    step_noise: Floats  # standard error of the step bias
-    coupling: Floats  # Var(fine - coarse) / (Var(fine) + Var(coarse)); 1 if independent
-    gradient_step_bias: Floats  # as `step_bias`, for each component of the gradient, (points, d)
-    size_ratio: Floats  # size of all increments over size of those that measure the step bias
-    seconds: float  # wall-clock time of one replicate at all points
-    replicates: int  # of the pilot, at each point
+    start: Start
+    estimator: AbstractTunable
+    tuning: Tuning  # gradient method and steps of the pilot; an upper bound on its samples
+    # The least number of replicates. It grows with the number that the user asked for.
+    replicates: int
+    # `Measurement.size_ratio` of an earlier pilot, (points,). If given, only the increments that
+    # measure the step bias are run, and this ratio scales their step bias up to all increments.
+    size_ratio: Floats | None = None
 
-    def at(self, rows: NDArray[np.int64]) -> "Measurement":
-        """Return the measurement of a subset of the points."""
-        arrays = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
-        return replace(self, **arrays)
+    def at(self, rows: Any) -> "Look":
+        """Return the look at a subset of the points."""
+        ratio = None if self.size_ratio is None else self.size_ratio[rows]
+        return replace(self, tuning=self.tuning.at(rows), size_ratio=ratio)
 
     @property
-    def total_size(self) -> Floats:
-        """The sum of the sizes of all increments, which is larger than any step bias."""
-        return np.sum(self.size, 1)
+    def samples(self) -> Any:
+        """The samples of the pilot: the fewest of the estimator, and at most those of the tuning.
 
-    def is_uncoupled(self, policy: Policy) -> NDArray[np.bool_]:
-        """Return where fine and coarse paths are nearly independent of each other.
-
-        Their difference then does not measure the step bias.
+        None if the estimator uses fixed numbers of its own.
         """
-        return self.coupling >= policy.uncoupled
-
-    def is_noise(self, policy: Policy) -> NDArray[np.bool_]:
-        """Return where `step_bias` is mostly statistical error, which more replicates reduce."""
-        return (self.step_noise > self.step_bias / 2) & ~self.is_uncoupled(policy)
-
-    def step_bias_of_large_pilot(self, policy: Policy) -> Floats:
-        """Predict the step bias that the largest pilot would measure."""
-        noise_left = min(np.sqrt(self.replicates / policy.largest_pilot), 1.0)
-        reduced = self.step_bias - (1 - noise_left) * self.step_noise
-        return np.where(self.is_noise(policy), reduced, self.step_bias)
+        fewest = self.estimator.pilot_tuning(self.start.equation, self.tuning.gradient).samples
+        if fewest is None or self.tuning.samples is None:
+            return fewest
+        return np.minimum(fewest, self.tuning.samples).astype(np.int32)
 
 
-def pilot_samples(start: Start, estimator: AbstractTunable, tuning: Tuning) -> Any:
-    """Return the samples of a pilot: the fewest of the estimator, and at most those of `tuning`.
+def expected_stderr(look: Look, found: Measurement, rule: StoppingRule) -> Floats:
+    """Predict the standard error at the end of a run with the tuning of a look, (points,).
 
-    The result is None if the estimator uses fixed numbers of its own.
+    `found` is what the look measured.
     """
-    fewest = estimator.pilot_tuning(start.equation, tuning.gradient).samples
-    if fewest is None or tuning.samples is None:
-        return fewest
-    return np.minimum(fewest, tuning.samples).astype(np.int32)
-
-
-def expected_stderr(
-    measurement: Measurement,
-    rule: StoppingRule,
-    start: Start,
-    estimator: AbstractTunable,
-    tuning: Tuning,
-) -> Floats:
-    """Predict the standard error at the end of a run with this tuning, shape (points,).
-
-    `measurement` is that of a pilot with the samples of `pilot_samples`.
-    """
-    variance = measurement.variance
-    samples = pilot_samples(start, estimator, tuning)
-    if tuning.samples is not None:
-        variance = variance * (samples / np.maximum(tuning.samples, 1))
+    variance = found.variance
+    if look.tuning.samples is not None:
+        variance = variance * (look.samples / np.maximum(look.tuning.samples, 1))
     deviation = np.sqrt(np.sum(variance, 1))
-    return rule.expected_stderr(measurement.value, deviation, measurement.seconds)
+    return rule.expected_stderr(found.value, deviation, found.seconds)
 
 
-def measure(
-    task: Task,
-    start: Start,
-    estimator: AbstractTunable,
-    tuning: Tuning,
-    replicates: int,
-    size_ratio: Floats | None = None,
-) -> Measurement:
-    """Run a pilot at all points of the task.
+def measure(task: Task, look: Look) -> Measurement:
+    """Run a pilot at all points of the task."""
+    requested = (task.rule.replicates or 0) // task.policy.replicates_per_pilot
+    count = max(look.replicates, requested)
+    # A block of points after the other, so that memory does not grow with the number of points.
+    numbers_per_point = 4 * count * (len(look.estimator.increments) + 1)
+    size = max(row_numbers.NUMBERS_PER_BLOCK // numbers_per_point, 1)
+    blocks = [task.everywhere[at : at + size] for at in range(0, len(task), size)]
+    return joined([_measure_block(task.at(rows), look.at(rows), count) for rows in blocks])
 
-    **Arguments:**
 
-    - `tuning`: gradient method and steps of the pilot; an upper bound on its samples.
-    - `replicates`: the least number of replicates. It grows with the number that the user asked
-      for.
-    - `size_ratio`: `Measurement.size_ratio` of an earlier pilot. If given, only the increments that
-      measure the step bias are run, and this ratio scales their step bias up to all increments.
-    """
-    points, rule, equation = task.points, task.rule, start.equation
-    count = max(replicates, (rule.replicates or 0) // task.policy.replicates_per_pilot)
-    order, measuring = estimator.step_order(equation)
-    samples = pilot_samples(start, estimator, tuning)
-    if size_ratio is not None and samples is not None:
+def _measure_block(task: Task, look: Look, count: int) -> Measurement:
+    """Run `count` replicates at every point of the task."""
+    start, estimator, samples = look.start, look.estimator, look.samples
+    order, measuring = estimator.step_order(start.equation)
+    if look.size_ratio is not None and samples is not None:
         samples = np.where(np.arange(samples.shape[-1]) < measuring, samples, 0)
-    tuning = tuning.with_samples(samples)
-    sums = _PilotSums(task, len(estimator.increments), measuring, count)
+    tuning = look.tuning.with_samples(samples)
+    sums = PilotSums(task, len(estimator.increments), measuring, count)
     sums.run(task, start, estimator, tuning, is_discretised=order > 0)
-    per_replicate = np.full(len(points), count)
-    cost = total_evaluations(estimator, equation, tuning, per_replicate)
-    task.pilot_costs.extend(cost)
+    per_replicate = np.full(len(task), count)
+    cost = total_evaluations(estimator, start.equation, tuning, per_replicate)
     if order > 0:
-        task.pilot_costs.extend(cost[:measuring])
-    return sums.measurement(task, start, 2**order - 1, size_ratio)
-
-
-class _PilotSums:
-    """The replicates of one pilot, and sums of their gradients.
-
-    `count` is the number of replicates at each point. The first `measuring` increments measure the
-    step bias.
-    """
-
-    def __init__(self, task: Task, increments: int, measuring: int, count: int):
-        points, dim = task.points.x.shape
-        self.count, self.measuring = count, measuring
-        self.value = np.zeros((count, points))
-        self.fine, self.coarse, self.size = (
-            np.zeros((count, points, increments)) for _ in range(3)
-        )
-        self.surrogate, self.surrogate_slope = np.zeros(points), np.zeros((points, dim))
-        self.slope = np.zeros((points, dim))  # sum over replicates
-        self.slope_change = Moments((points, dim))
-        self.slope_change_sum = np.zeros((points, dim))
-        self.seconds = 0.0  # of one replicate at all points
-
-    def run(
-        self,
-        task: Task,
-        start: Start,
-        estimator: AbstractTunable,
-        tuning: Tuning,
-        is_discretised: bool,
-    ) -> None:
-        """Run all replicates.
-
-        If `is_discretised`, the variant with coarse steps follows each main replicate.
-        """
-        points = len(task.points)
-        variants = [Variant.MAIN, Variant.COARSE_STEPS] if is_discretised else [Variant.MAIN]
-        point = np.tile(np.arange(points), self.count * len(variants))
-        replicate = np.repeat(np.arange(self.count), points * len(variants))
-        variant = np.tile(np.repeat(np.array(variants, np.int64), points), self.count)
-        numbers = RowNumbers(point, FIRST_PILOT + replicate, variant)
-        program = task.program(start, estimator, tuning)
-        # Gradients of the measuring increments in the main rows of the present replicate.
-        fine_slope = np.zeros_like(self.slope)
-        compile_seconds, began = 0.0, time.perf_counter()
-        for part in run_rows(task.executor, program, task.points, tuning, numbers):
-            compile_seconds += part.compile_seconds
-            found = jax.tree.map(lambda a: a.astype(np.float64), part.replicates)
-            # One replicate of one variant after the other: a coarse row needs its main row.
-            block = np.arange(part.rows.start, part.rows.stop) // points
-            for k in np.unique(block):
-                chosen = block == k
-                each = np.arange(part.rows.start, part.rows.stop)[chosen]
-                kind = variants[k % len(variants)]
-                self._add(kind, point[each], replicate[each], found.at(chosen), fine_slope, task)
-        elapsed = time.perf_counter() - began - compile_seconds
-        self.seconds = elapsed / (self.count * len(variants))
-        if not is_discretised:
-            self.coarse = self.fine
-
-    def _add(
-        self,
-        variant: Variant,
-        point: NDArray[np.int64],
-        replicate: NDArray[np.int64],
-        found: Any,
-        fine_slope: Floats,
-        task: Task,
-    ) -> None:
-        """Add rows of one variant; `fine_slope` passes gradients from main to coarse rows."""
-        if variant == Variant.COARSE_STEPS:
-            self.coarse[replicate, point] = found.increments
-        else:
-            self.value[replicate, point] = found.value
-            self.fine[replicate, point] = found.increments
-            self.size[replicate, point] = found.sizes
-            if found.surrogate is not None:
-                self.surrogate[point], self.surrogate_slope[point] = found.surrogate
-        if not task.gradient:
-            return
-        groups = Groups(point)
-        measured = np.sum(found.gradient_increments[:, : self.measuring], 1)
-        if variant == Variant.COARSE_STEPS:
-            change = fine_slope[point] - measured
-            with np.errstate(invalid="ignore", over="ignore"):
-                self.slope_change.add(groups, change)
-                groups.add(self.slope_change_sum, change)
-        else:
-            fine_slope[point] = measured
-            groups.add(self.slope, np.sum(found.gradient_increments, 1))
-
-    def measurement(
-        self, task: Task, start: Start, doubling_change: int, size_ratio: Floats | None
-    ) -> Measurement:
-        """Return the measurement.
-
-        The biases of coarse and fine paths differ by `doubling_change` = 2^order - 1 times the bias
-        of the fine paths. `size_ratio` is that of an earlier pilot, or None.
-        """
-        count, tiny = self.count, np.finfo(np.float32).tiny
-        start_value: Any = self.surrogate
-        if start.model is not task.surrogate:
-            start_value = 0.0
-            if start.model is not None:
-                t, x = task.points.t, task.points.x
-                start_value = value_and_gradient(task.executor, start.model, t, x)[0]
-        divisor = max(doubling_change, 1)
-        measured = slice(self.measuring)
-        # The other increments are assumed to have the same ratio of step bias to size.
-        of_measuring = np.sum(self.size[..., measured], (0, 2))
-        own_ratio = np.sum(self.size, (0, 2)) / np.maximum(of_measuring, tiny)
-        ratio = own_ratio if size_ratio is None else size_ratio
-        # A NaN is an outcome here. The status reports it.
-        with np.errstate(invalid="ignore"):
-            value = self.surrogate + self.value.mean(0)
-            fine, coarse = (np.sum(a[..., measured], 2) for a in (self.fine, self.coarse))
-            change = fine - coarse
-            noise = change.std(0, ddof=1) / np.sqrt(count) / divisor
-            slope_noise = np.nan_to_num(np.sqrt(self.slope_change.variance / count)) / divisor
-            slope_bias = np.abs(self.slope_change_sum / count) / divisor + slope_noise
-            variances = np.var(fine, 0) + np.var(coarse, 0)
-            return Measurement(
-                value=value,
-                defect=value - start_value,
-                slope=self.surrogate_slope + self.slope / count,
-                mean=self.fine.mean(0),
-                variance=self.fine.var(0, ddof=1),
-                size=self.size.mean(0),
-                step_bias=ratio * (np.abs(change.mean(0)) / divisor + noise),
-                step_noise=ratio * noise,
-                coupling=np.var(change, 0) / np.maximum(variances, tiny),
-                gradient_step_bias=ratio[:, None] * slope_bias,
-                size_ratio=ratio,
-                seconds=self.seconds,
-                replicates=count,
-            )
+        cost += cost[:measuring]  # of the coarse paths
+    spent = sum(cost, Evaluations())
+    return sums.measurement(task, start, 2**order - 1, look.size_ratio, spent)

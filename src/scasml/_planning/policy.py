@@ -25,7 +25,7 @@ class Policy:
     # Steps of paths.
     step_growth: int = 4  # factor between numbers of steps, so that points share programs
     most_steps: int = 1024  # steps of a path at most
-    largest_step_jump: int = 5  # factors `step_growth` in one increase of the steps, at most
+    largest_step_increase: int = 5  # factors `step_growth` in one increase of the steps, at most
     most_refined_steps: int = 128  # steps of a pilot that looks for a smaller level bias
     uncoupled: float = 0.25  # coupling, at and above which a step bias cannot be measured
 

@@ -23,6 +23,7 @@ from .._equations.base import AbstractEquation, Solution
 from .._equations.smoothness import nonlinearity_may_be_rough, terminal_may_be_rough
 from .._support.precision import cast, use_dtype
 from ..estimators import AbstractTunable
+from ..execution.points import PROBES, stream
 from ..execution.steepness import PROBE_STEPS
 from ..paths import AbstractPathLaw, Stepped
 from .task import Start, Task
@@ -100,8 +101,7 @@ class TerminalProbe(eqx.Module):
     def __call__(self, s: Array, x: Array, key: Array) -> tuple[Array, Array]:
         equation = self.equation
         end = lambda key: self.paths.jump(key, s, x, equation.horizon - s, False).x
-        key = jax.random.wrap_key_data(key, impl="threefry2x32")
-        ends = jax.vmap(end)(jax.random.split(key, 2 * SEGMENTS))
+        ends = jax.vmap(end)(jax.random.split(stream(key, PROBES), 2 * SEGMENTS))
         value = lambda a, b, c: equation.terminal(a + c * (b - a))
         slope = lambda a, b, c: jax.jvp(lambda c: value(a, b, c), (c,), (jnp.ones_like(c),))[1]
         return _remaining_change(value, ends), _remaining_change(slope, ends)
@@ -135,8 +135,7 @@ class SlopeProbe(eqx.Module):
             # A combination of the slopes without a symmetry that could hide a discontinuity.
             return of_u + of_z @ jnp.cos(jnp.arange(len(x), dtype=x.dtype))
 
-        key = jax.random.wrap_key_data(key, impl="threefry2x32")
-        states = jax.vmap(state)(jax.random.split(key, 2 * SEGMENTS))
+        states = jax.vmap(state)(jax.random.split(stream(key, PROBES), 2 * SEGMENTS))
         return _remaining_change(slopes, states)
 
 

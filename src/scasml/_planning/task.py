@@ -1,7 +1,7 @@
-"""What a plan is made for (`Task`), its possible starts (`Start`), its result (`Assignment`)."""
+"""What is planned (`Task`), from what a run may start (`Start`), and the result (`Plan`)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,6 @@ class Task:
     executor: AbstractExecutor
     deadline: float = np.inf  # on `time.monotonic`; no further pilot begins after it
     policy: Policy = DEFAULT_POLICY
-    # Every pilot appends its cost, also that of candidates that are not taken.
-    pilot_costs: list[Evaluations] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -110,3 +108,23 @@ class Assignment:
         )
         program = task.program(self.start, self.estimator, self.tuning)
         return Accumulator(task.executor, program, self.points, self.tuning, known)
+
+
+NO_COST = Evaluations()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Assignments, and the cost of the pilots that were run to find them."""
+
+    assignments: tuple[Assignment, ...] = ()
+    pilots: Evaluations = NO_COST
+
+    def __add__(self, other: "Plan") -> "Plan":
+        """Return the assignments and costs of both plans."""
+        return Plan(self.assignments + other.assignments, self.pilots + other.pilots)
+
+    def with_reason(self, reason: str) -> "Plan":
+        """Return the plan with another reason for all its assignments."""
+        found = tuple(replace(each, reason=reason) for each in self.assignments)
+        return Plan(found, self.pilots)

@@ -51,28 +51,33 @@ def missing_extra(package: str, extra: str, what: str) -> MissingExtraError:
     )
 
 
-def first_line(error: BaseException, limit: int = 120) -> str:
+def first_line(error: BaseException) -> str:
     """Return the type of an error and the first sentence of its message, for quoting.
 
-    The message is cut to at most `limit` characters.
+    The message is cut to at most 120 characters.
     """
     text = " ".join(str(error).strip().split("\n")[0].split())
     text = re.split(r"[.!?] (?=[A-Z])", text)[0].rstrip(" .:")
-    text = text if len(text) <= limit else text[: limit - 3] + "..."
+    text = _cut(text, 120)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def brief(value: Any, limit: int = 60) -> str:
-    """Return `repr(value)` on one line, cut to `limit` characters, for quoting a received value."""
+def brief(value: Any) -> str:
+    """Return `repr(value)` on one line, cut to 60 characters, for quoting a received value."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # a __repr__ of the user raised, or an int is too long to print
         text = f"an object of type {type(value).__name__}"
+    return _cut(text, 60)
+
+
+def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def listing(indices: Any, limit: int = 5) -> str:
-    """Return a text such as `0, 4, 7 and 12 more`, which names points by their indices."""
+def listing(indices: Any) -> str:
+    """Return a text such as `0, 4, 7, 9, 12 and 12 more`, which names points by their indices."""
+    limit = 5
     shown = ", ".join(str(int(i)) for i in indices[:limit])
     rest = len(indices) - limit
     return shown if rest <= 0 else f"{shown} and {rest} more"

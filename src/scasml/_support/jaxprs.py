@@ -69,21 +69,10 @@ def any_equation(
     return any(results)
 
 
-def contains_primitive(
-    jaxpr: Jaxpr, names: Collection[str], marked: Sequence[bool] | None = None
-) -> bool:
-    """Whether a primitive with one of the `names` occurs, inner jaxprs included.
-
-    If `marked` is given, with one flag per input, then only the primitives count that are applied
-    to a value that depends on a marked input.
-    """
-    return any_equation(
-        jaxpr,
-        lambda equation, operands: (
-            equation.primitive.name in names and (marked is None or any(operands))
-        ),
-        [False] * len(jaxpr.invars) if marked is None else marked,
-    )
+def contains_primitive(jaxpr: Jaxpr, names: Collection[str]) -> bool:
+    """Whether a primitive with one of the `names` occurs, inner jaxprs included."""
+    unmarked = [False] * len(jaxpr.invars)
+    return any_equation(jaxpr, lambda equation, _: equation.primitive.name in names, unmarked)
 
 
 def inputs_read(jaxpr: Jaxpr) -> list[bool]:

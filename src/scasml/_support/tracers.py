@@ -38,16 +38,21 @@ def _has_parts(leaf: Any) -> bool:
 
 
 def _parts(leaf: Any) -> list[Any]:
-    """Return the objects that a leaf refers to: fields, arguments, and variables of a closure."""
+    """Return the objects that a leaf refers to: attributes, arguments, variables of a closure."""
     if isinstance(leaf, eqx.Module):
         return list(vars(leaf).values())  # static fields too
     if isinstance(leaf, functools.partial):
         return [leaf.func, leaf.args, leaf.keywords]
     if inspect.ismethod(leaf):
         return [leaf.__self__, leaf.__func__]
+    # An object such as `jax.jit(f)` has the function as its attribute `__wrapped__`.
+    found: list[Any] = [getattr(leaf, "__wrapped__", None)]
     if not inspect.isfunction(leaf):
-        return []
-    found: list[Any] = [leaf.__defaults__, leaf.__kwdefaults__]
+        is_object = callable(leaf) and not inspect.isclass(leaf)
+        return found + (
+            list(vars(leaf).values()) if is_object and hasattr(leaf, "__dict__") else []
+        )
+    found += [leaf.__defaults__, leaf.__kwdefaults__]
     for cell in leaf.__closure__ or ():
         try:
             found.append(cell.cell_contents)

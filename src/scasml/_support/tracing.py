@@ -6,7 +6,7 @@ model of the same structure is then not traced again.
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -32,7 +32,11 @@ def structure_key(tree: Any) -> Hashable:
     The key consists of the tree structure, the default float dtype, the leaves that are not arrays,
     and the shapes and dtypes of the arrays. If a leaf is unhashable, so is the key.
     """
-    leaves, structure = jax.tree.flatten(tree)
+    return key_of_leaves(*jax.tree.flatten(tree))
+
+
+def key_of_leaves(leaves: Sequence[Any], structure: Any) -> Hashable:
+    """Return the `structure_key` of a tree that was flattened to these leaves and structure."""
     return (
         structure,
         jnp.result_type(float),

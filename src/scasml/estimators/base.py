@@ -7,7 +7,7 @@ and returns a `Replicate`. It keeps no counters, runs no pilots and reads no clo
 import abc
 import enum
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -174,6 +174,7 @@ class AbstractTunable(AbstractEstimator):
     gradient: eqx.AbstractVar[str]
     steps: eqx.AbstractVar[int | Literal["auto"]]
     sampling: eqx.AbstractVar[Sampling]
+    fewest_steps: ClassVar[int]  # what `first_steps` returns for steps="auto"
 
     @property
     @abc.abstractmethod
@@ -219,6 +220,18 @@ class AbstractTunable(AbstractEstimator):
         The result is ((HALF_A, HALF_B), (NOISE, MINUS_NOISE)), or () if there is no such bias or
         if it cannot be measured.
         """
+
+    def first_steps(self, equation: AbstractEquation) -> int:
+        """Return the steps of a path before a pilot chooses them; 0 for exact paths."""
+        if self.step_order(equation)[0] == 0:
+            return 0
+        return self.fewest_steps if self.steps == "auto" else self.steps
+
+    def may_exceed_max_steepness(self, equation: AbstractEquation) -> bool:
+        """Return whether F can be too steep at any point; if not, nothing is evaluated."""
+        max_u, max_z = self.max_steepness
+        limited = (equation.uses_u and max_u < np.inf) or (equation.uses_z and max_z < np.inf)
+        return bool(limited)
 
     def exceeds_max_steepness(self, of_u: Floats, of_z: Floats) -> NDArray[np.bool_]:
         """Return where F is too steep for `level_bias` to be trusted.

@@ -38,7 +38,7 @@ from .._support.operation_counts import (
     count_operations,
     equation_work,
 )
-from .._support.tracing import cached_by_structure
+from .._support.tracing import abstract_point, cached_by_structure
 from .._support.types import Floats
 from ..paths import SCHEMES, AbstractPathLaw, Stepped, Tilted
 from ._path_means import PATHS_PER_TILE, REMAINDER, SOURCE, TERMINAL, PathMean, PathMeans
@@ -73,7 +73,6 @@ class Linearised(AbstractTunable):
     Raises ArgumentError or ArgumentTypeError if an argument is not valid.
     """
 
-    # Steps of a path until a pilot has settled steps="auto".
     fewest_steps: ClassVar[int] = 2
     # Default ratio of the paths to the horizon to the paths of the remainder, each of which
     # simulates many inner paths.
@@ -130,13 +129,13 @@ class Linearised(AbstractTunable):
 
     def default_tuning(self, equation: AbstractEquation, gradient: bool) -> Tuning:
         method = "pathwise" if self.gradient == "auto" else self.gradient
-        return Tuning(method, self._steps(equation), self._samples)
+        return Tuning(method, self.first_steps(equation), self._samples)
 
     def pilot_tuning(self, equation: AbstractEquation, gradient: str) -> Tuning:
         of_remainder = 2 if self.sampling == "antithetic" else 1
         fewest = np.array([PATHS_PER_TILE, PATHS_PER_TILE, of_remainder])
         samples = np.minimum(self._samples, fewest).astype(np.int32)
-        return Tuning(gradient, self._steps(equation), samples)
+        return Tuning(gradient, self.first_steps(equation), samples)
 
     def sample_bounds(self) -> tuple[Floats, Floats]:
         return np.array([32.0, 32.0, 2.0]), np.array([8192.0, 8192.0, 1024.0])
@@ -184,9 +183,9 @@ class Linearised(AbstractTunable):
         return Replicate(jnp.sum(u), jnp.sum(slope, 0), u, slope, size, no_telescoping)
 
     def evaluations(self, equation: AbstractEquation, tuning: Tuning) -> list[Evaluations]:
-        paths = self._paths(equation, tuning.steps)
-        potential_evaluations = paths.steps + 1 if isinstance(paths, Tilted) else 0
-        path = Evaluations(nonlinearity=potential_evaluations, normals=equation.dim * paths.steps)
+        steps = self._path_steps(equation, tuning)
+        potential_evaluations = 0 if equation.is_linear else steps + 1
+        path = Evaluations(nonlinearity=potential_evaluations, normals=equation.dim * steps)
         to_horizon = path + Evaluations(terminal=1)
         if equation.zero_terminal:
             to_horizon = Evaluations()
@@ -203,10 +202,10 @@ class Linearised(AbstractTunable):
         ]
 
     def work(self, equation: AbstractEquation, tuning: Tuning, gradient: bool) -> Floats:
-        paths = self._paths(equation, tuning.steps)
-        draw, potential = paths.steps * NORMAL_WORK * equation.dim, 0.0
-        if isinstance(paths, Tilted):
-            potential = (paths.steps + 1) * _tilt_work(equation)
+        steps = self._path_steps(equation, tuning)
+        draw, potential = steps * NORMAL_WORK * equation.dim, 0.0
+        if not equation.is_linear:
+            potential = (steps + 1) * _tilt_work(equation)
         # The factor of differentiation applies to everything except the random numbers.
         path = lambda factor, end: draw + factor * (potential + end)
         outer = REVERSE_FACTOR if gradient else 1.0
@@ -242,14 +241,14 @@ class Linearised(AbstractTunable):
         of_remainder = max(2, self.samples // self.paths_per_remainder)
         return np.array([self.samples, self.samples, of_remainder], np.int32)
 
-    def _steps(self, equation: AbstractEquation) -> int:
-        """Return the steps of a path: 0 for exact paths, `fewest_steps` if steps="auto"."""
-        if self.step_order(equation)[0] == 0:
-            return 0
-        return self.fewest_steps if self.steps == "auto" else self.steps
-
     def _has_remainder(self, equation: AbstractEquation) -> bool:
         return self.remainder > 0 and not equation.is_linear and not is_affine(equation)
+
+    @staticmethod
+    def _path_steps(equation: AbstractEquation, tuning: Tuning) -> int:
+        """Return the number of normal vectors of a path."""
+        exact = equation.dynamics.exact
+        return tuning.steps if tuning.steps or exact is None else exact.steps
 
     def _paths(
         self, equation: AbstractEquation, steps: int, coarse: bool | Array = False
@@ -269,7 +268,7 @@ class Linearised(AbstractTunable):
 def _tilt_work(equation: AbstractEquation) -> float:
     """Return the work of one evaluation of the additional drift sigma b and the potential a."""
     tilt = LinearisedEquation(equation).tilt
-    return count_operations(tilt, jnp.zeros(()), jnp.zeros(equation.dim))
+    return count_operations(tilt, *abstract_point(equation.dim))
 
 
 def _below_2_24(argument: str, value: int) -> int:

@@ -92,7 +92,6 @@ class Picard(AbstractTunable):
     Raises ArgumentError or ArgumentTypeError if an argument is not valid or does not suit another.
     """
 
-    # Steps of a path until a pilot has settled steps="auto".
     fewest_steps: ClassVar[int] = 16
 
     levels: int = eqx.field(static=True)
@@ -197,10 +196,10 @@ class Picard(AbstractTunable):
 
     def default_tuning(self, equation: AbstractEquation, gradient: bool) -> Tuning:
         method = "pathwise" if self.gradient == "auto" else self.gradient
-        return Tuning(method, self._steps(equation))
+        return Tuning(method, self.first_steps(equation))
 
     def pilot_tuning(self, equation: AbstractEquation, gradient: str) -> Tuning:
-        tuning = Tuning(gradient, self._steps(equation))
+        tuning = Tuning(gradient, self.first_steps(equation))
         if self.allocation == "paper":
             return tuning
         inner = 2 if self.sampling == "mc" else 4
@@ -317,9 +316,3 @@ class Picard(AbstractTunable):
         if steps == 0 and exact is not None:
             return exact
         return Stepped(dynamics=equation.dynamics, scheme=self.scheme, steps=steps, coarse=coarse)
-
-    def _steps(self, equation: AbstractEquation) -> int:
-        """Return the steps of a path: 0 for exact paths, `fewest_steps` if steps="auto"."""
-        if self.step_order(equation)[0] == 0:
-            return 0
-        return self.fewest_steps if self.steps == "auto" else self.steps

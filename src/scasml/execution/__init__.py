@@ -4,9 +4,10 @@ To run programs elsewhere, subclass `AbstractExecutor`, implement `run` and `map
 instance as `scasml.correct(..., executor=...)`. A worker process calls `compute(program, rows)`.
 """
 
+from .compilation import forget_programs
 from .executor import AbstractExecutor, Part
 from .local import LocalExecutor, apply_at_points
-from .program import Program, Replicates, Rows, compute, forget_programs
+from .program import Program, Replicates, Rows, compute
 
 __all__ = [
     "AbstractExecutor",

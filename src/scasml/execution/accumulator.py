@@ -21,7 +21,7 @@ from .noise_bias import NoiseBias
 from .points import Points
 from .program import Program, Replicates
 from .rounding import last_digit, rounding_error
-from .row_numbers import RowNumbers, run_rows
+from .row_numbers import RowNumbers, rows_per_block, run_rows
 from .steepness import steepness_at, terminal_slope
 from .stopping import Estimate
 
@@ -88,7 +88,14 @@ class Accumulator:
 
         Yields the number of rows of each part once that part is added.
         """
-        wanted = self.missing(targets)
+        count, dim = self.points.x.shape
+        # Rows are numbered block by block, so that memory does not grow with the replicates.
+        block = max(rows_per_block(dim) // count, 1)
+        while len((wanted := self.missing(np.minimum(targets, self.count + block))).point):
+            yield from self._run(wanted)
+
+    def _run(self, wanted: RowNumbers) -> Iterator[int]:
+        """Run rows and add their replicates; yield the number of rows of each part."""
         parts = run_rows(self.executor, self.program, self.points, self.tuning, wanted)
         while True:
             began = time.perf_counter()
@@ -120,7 +127,8 @@ class Accumulator:
             )
             variant = np.concatenate([variant, *pairs.T])
         turn = np.maximum(replicate - self.count[point], 0)
-        order = np.lexsort((point, variant, turn))
+        # The pair of one replicate is complete before that of the next replicate begins.
+        order = np.lexsort((point, variant, replicate, turn))
         return RowNumbers(point[order], replicate[order], variant[order])
 
     def add(self, rows: RowNumbers, replicates: Replicates) -> None:
@@ -204,18 +212,15 @@ class Accumulator:
 
     def _is_too_steep(self, levels: Floats) -> NDArray[np.bool_]:
         """Return where F is too steep for a positive level bias to be trusted."""
-        estimator = self.program.estimator
-        stated = levels > 0
-        if stated.any() and isinstance(estimator, AbstractTunable):
-            steep = steepness_at(
-                self.executor,
-                self.program.equation,
-                self.points.t,
-                self.points.x,
-                *self._linearisation_point(),
-            )
-            stated &= estimator.exceeds_max_steepness(*steep)
-        return stated
+        estimator, equation = self.program.estimator, self.program.equation
+        stated, never = levels > 0, np.zeros(len(levels), bool)
+        if not (stated.any() and isinstance(estimator, AbstractTunable)):
+            return never
+        if not estimator.may_exceed_max_steepness(equation):
+            return never
+        t, x = self.points.t, self.points.x
+        steep = steepness_at(self.executor, equation, t, x, *self._linearisation_point())
+        return stated & estimator.exceeds_max_steepness(*steep)
 
     def _linearisation_point(self) -> tuple[Floats, Floats]:
         """Return the value (points,) and the gradient (points, d) at which F is differentiated."""

@@ -50,13 +50,18 @@ def in_order(parts: Iterable[Part], count: int) -> Iterator[Part]:
     waiting: dict[int, Part] = {}
     following = 0
     for part in parts:
+        if part.rows.start < following or part.rows.start in waiting:
+            raise _missing_or_repeated("repeated", part.rows.start)
         waiting[part.rows.start] = part
         while following in waiting:
             ready = waiting.pop(following)
             following = ready.rows.stop
             yield ready
-    if following < count or waiting:
-        what, row = ("no", following) if following < count else ("repeated", min(waiting))
-        raise RuntimeError(
-            f"an executor returned {what} replicates for row {row}: it must return every row once."
-        )
+    if following < count:
+        raise _missing_or_repeated("no", following)
+
+
+def _missing_or_repeated(what: str, row: int) -> RuntimeError:
+    return RuntimeError(
+        f"an executor returned {what} replicates for row {row}: it must return every row once."
+    )

@@ -15,8 +15,9 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .._support.types import Floats
+from .compilation import CAPACITY, prepare
 from .executor import AbstractExecutor, Part
-from .program import CAPACITY, Program, Replicates, Rows, prepare
+from .program import Program, Replicates, Rows
 
 # Wall-clock seconds of one call of a program. Calls are short, so that the caller can soon report
 # progress, and react to deadlines and interrupts.
@@ -87,11 +88,7 @@ def apply_at_points(function: Callable[..., Any], *columns: NDArray[Any]) -> Any
     This is `AbstractExecutor.map` in the present process. The function is compiled once for any
     number of rows.
     """
-    prepared = prepare(_OneRow(function), columns, columns[0].dtype)
-    count = max(len(columns[0]), 1)
-    blocks = [slice(at, at + CAPACITY) for at in range(0, count, CAPACITY)]
-    parts = [prepared(tuple(column[block] for column in columns)) for block in blocks]
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    return prepare(_OneRow(function), columns, columns[0].dtype).in_blocks(columns)
 
 
 class _ValueAndGradient(eqx.Module):

@@ -116,13 +116,15 @@ class Extremes:
     `low` and `high`, both (points, kept), are sorted. They begin as infinities.
     """
 
-    def __init__(self, points: int, kept: int = 32):
-        self.low = np.full((points, kept), np.inf)
-        self.high = np.full((points, kept), -np.inf)
+    kept = 32
+
+    def __init__(self, points: int):
+        self.low = np.full((points, self.kept), np.inf)
+        self.high = np.full((points, self.kept), -np.inf)
 
     def add(self, groups: Groups, values: Floats) -> None:
         """Add values of shape (rows,), whose points are those of `groups`."""
-        kept = self.low.shape[1]
+        kept = self.kept
         for turn in groups.turns():
             point, value = groups.point[turn], values[turn]
             changes = (value < self.low[point, -1]) | (value > self.high[point, 0])

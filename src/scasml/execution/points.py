@@ -4,8 +4,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
+
+# Number of the random stream of probe paths at a point. No replicate has this number.
+PROBES = 2**32 - 1
 
 
 def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32]:
@@ -21,6 +26,14 @@ def point_keys(seed: int, t: NDArray[Any], x: NDArray[Any]) -> NDArray[np.uint32
         for row in rows
     )
     return np.frombuffer(digests, "<u4").reshape(-1, 2)
+
+
+def stream(key: Array, number: Array | int) -> PRNGKeyArray:
+    """Return the random stream of a replicate at a point, or that of its probe paths.
+
+    `key` (2,) is a row of `Points.key`. `number` is that of the replicate, or `PROBES`.
+    """
+    return jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,10 @@ from .executor import AbstractExecutor, Part, in_order
 from .points import Points
 from .program import Program, Rows
 
-# Rows that are handed to an executor at once.
-ROWS_PER_BLOCK = 2**16
+# Numbers that are in memory at once: in the rows that an executor gets, and in a pilot.
+NUMBERS_PER_BLOCK = 2**22
+# Numbers of a row besides its state x: time, key, replicate, variant, samples, and indices.
+NUMBERS_BESIDES_STATE = 16
 
 
 class RowNumbers(NamedTuple):
@@ -29,6 +31,11 @@ class RowNumbers(NamedTuple):
     def at(self, rows: Any) -> "RowNumbers":
         """Return a subset of the rows."""
         return RowNumbers(self.point[rows], self.replicate[rows], self.variant[rows])
+
+
+def rows_per_block(dim: int) -> int:
+    """Return how many rows of dimension `dim` are in memory at once."""
+    return max(NUMBERS_PER_BLOCK // (dim + NUMBERS_BESIDES_STATE), 1)
 
 
 def rows_at(points: Points, tuning: Tuning, numbers: RowNumbers) -> Rows:
@@ -55,8 +62,9 @@ def run_rows(
     numbers: RowNumbers,
 ) -> Iterator[Part]:
     """Run a program for all rows with these numbers, and yield parts in the order of the rows."""
-    for start in range(0, len(numbers.point), ROWS_PER_BLOCK):
-        rows = rows_at(points, tuning, numbers.at(slice(start, start + ROWS_PER_BLOCK)))
+    size = rows_per_block(points.x.shape[1])
+    for start in range(0, len(numbers.point), size):
+        rows = rows_at(points, tuning, numbers.at(slice(start, start + size)))
         for part in in_order(executor.run(program, rows), len(rows)):
             shifted = slice(start + part.rows.start, start + part.rows.stop)
             yield part._replace(rows=shifted)

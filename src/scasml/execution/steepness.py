@@ -22,7 +22,7 @@ from .._support.types import Floats
 from ..paths import Stepped
 from ..paths.coefficients import diffuse_transposed
 from .executor import AbstractExecutor
-from .points import Points
+from .points import PROBES, Points, stream
 
 # Steps and number of the Euler paths that probe where paths go.
 PROBE_STEPS, PROBE_PATHS = 16, 64
@@ -64,8 +64,7 @@ class _TerminalSlope(eqx.Module):
         paths = equation.dynamics.exact or Stepped(
             dynamics=equation.dynamics, scheme="euler", steps=PROBE_STEPS
         )
-        key = jax.random.wrap_key_data(key, impl="threefry2x32")
-        keys = jax.random.split(key, PROBE_PATHS)
+        keys = jax.random.split(stream(key, PROBES), PROBE_PATHS)
 
         def mean(x: Array) -> Array:
             end = lambda key: paths.jump(key, t, x, equation.horizon - t, False).x

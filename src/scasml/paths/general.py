@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
 from .._support.errors import ArgumentError, ArgumentTypeError, first_line
-from .._support.tracing import hashable
+from .._support.tracing import abstract_point, hashable
 from .base import AbstractDynamics
 from .coefficients import Coefficient
 from .gaussian import Gaussian
@@ -84,7 +84,7 @@ def _check_shape(
     Paths are differentiated in reverse mode, so the derivative must exist. `shapes` are the allowed
     shapes, and `words` names them in messages. Raises `ArgumentError` or `ArgumentTypeError`.
     """
-    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (dim,)))
+    t, x = abstract_point(dim)
     try:
         out = jax.eval_shape(function, t, x)
     except Exception as error:

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from .._equations.problem import Problem, Reference
+from .._equations.problem import Nonlinearity, Problem, Reference
 from .._support.errors import positive
 from ._zoo import dimension, final_time, zoo
-from .references.radial import CURVATURE, OFFSET, Radial, accuracy
+from .references.radial import CURVATURE, OFFSET, Radial, Rate, accuracy
 
 SOURCE = "reduction to the radius, Chebyshev collocation in space, DOP853 in time"
 
@@ -58,19 +58,8 @@ def allen_cahn(dim: int = 100, horizon: float = 0.3, sigma: float = math.sqrt(2.
 
     u_t + (sigma^2/2) Lap u + u - u^3 = 0,    u(T, x) = 1/(2 + 0.4 |x|^2)
     """
-    dim, horizon = dimension(dim), final_time(horizon)
     sigma = positive("sigma", sigma, "pass the diffusion coefficient")
-    return Problem(
-        dim=dim,
-        horizon=horizon,
-        diffusion=sigma,
-        nonlinearity=_AllenCahn(),
-        terminal=_Terminal(),
-        name="allen_cahn",
-        reference=Reference(
-            Radial(_allen_cahn_rate, dim, horizon, sigma), accuracy(horizon), SOURCE
-        ),
-    )
+    return _build("allen_cahn", dim, horizon, sigma, _AllenCahn(), _allen_cahn_rate)
 
 
 @zoo
@@ -81,16 +70,20 @@ def sine_gordon(dim: int = 100, horizon: float = 0.3) -> Problem:
 
     The problem is from Beck, Becker, Cheridito, Jentzen & Neufeld (2021).
     """
+    return _build("sine_gordon", dim, horizon, math.sqrt(2.0), _SineGordon(), _sine_gordon_rate)
+
+
+def _build(
+    name: str, dim: int, horizon: float, sigma: float, nonlinearity: Nonlinearity, rate: Rate
+) -> Problem:
+    """Return the problem with this F, whose ratio F(u)/u is `rate`."""
     dim, horizon = dimension(dim), final_time(horizon)
-    sigma = math.sqrt(2.0)
     return Problem(
         dim=dim,
         horizon=horizon,
         diffusion=sigma,
-        nonlinearity=_SineGordon(),
+        nonlinearity=nonlinearity,
         terminal=_Terminal(),
-        name="sine_gordon",
-        reference=Reference(
-            Radial(_sine_gordon_rate, dim, horizon, sigma), accuracy(horizon), SOURCE
-        ),
+        name=name,
+        reference=Reference(Radial(rate, dim, horizon, sigma), accuracy(horizon), SOURCE),
     )

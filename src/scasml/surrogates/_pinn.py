@@ -30,9 +30,9 @@ from ..paths.coefficients import Coefficient
 from ._pinn_settings import PinnSettings, resolve_settings
 from .adam import Schedule, train
 from .collocation import boundary, collocation_points, domain_of, moments
-from .files import exact_identity, problem_identity
+from .files import exact_identity, function_values, problem_identity
 from .terminal import choose_draws
-from .trained import AbstractTrained, Record, kind
+from .trained import AbstractTrained, Record, kind, require_shapes
 
 # Number of points from which the mean and the standard deviation of each coordinate are estimated.
 SCALE_POINTS = 1024
@@ -112,29 +112,15 @@ class Pinn(AbstractTrained):
         record: Record,
     ) -> Self:
         sizes = _sizes(problem.dim, architecture["width"], architecture["depth"])
+        shapes: dict[str, Any] = {"centre": (problem.dim,), "spread": (problem.dim,), "size": ()}
+        for i, (n, m) in enumerate(itertools.pairwise(sizes)):
+            shapes |= {f"weight{i}": (m, n), f"bias{i}": (m,)}
+        require_shapes(arrays, shapes, problem.dim)
+        given: dict[str, Any] = {name: jnp.asarray(a) for name, a in arrays.items()}
         layers = tuple(
-            Layer(_array(arrays, f"weight{i}", m, n), _array(arrays, f"bias{i}", m))
-            for i, (n, m) in enumerate(itertools.pairwise(sizes))
+            Layer(given.pop(f"weight{i}"), given.pop(f"bias{i}")) for i in range(len(sizes) - 1)
         )
-        draws = arrays.get("draws")
-        if draws is not None:
-            draws = _array(arrays, "draws", len(draws), problem.dim)
-        return cls(
-            problem=problem,
-            layers=layers,
-            centre=_array(arrays, "centre", problem.dim),
-            spread=_array(arrays, "spread", problem.dim),
-            size=_array(arrays, "size"),
-            draws=draws,
-            record=record,
-        )
-
-
-def _array(arrays: dict[str, NDArray[Any]], name: str, *shape: int) -> Array:
-    """Return the array of this name; raise ValueError if its shape is not `shape`."""
-    if arrays[name].shape != shape:
-        raise ValueError(f"{name} has shape {arrays[name].shape} for {shape}")
-    return jnp.asarray(arrays[name])
+        return cls(problem=problem, layers=layers, **{"draws": None, **given}, record=record)
 
 
 @kind(Pinn)
@@ -210,6 +196,7 @@ def pinn(
             checkpoint,
             {
                 "problem": problem_identity(problem),
+                "functions": exact_identity(function_values(problem)),
                 "settings": exact_identity(settings),
                 "domain": exact_identity(domain),
             },

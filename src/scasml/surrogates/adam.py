@@ -113,7 +113,7 @@ def train(
     exists, the run continues from it; `FileError` is raised if the file was written for another
     `identity`, a description that JSON can hold. The state of the run is saved there at intervals
     and at the end. A run that Ctrl-C or a loss that is not finite ends early is returned as it is,
-    with the reason in `stopped`.
+    with the reason in `stopped`. Ctrl-C before the first step raises KeyboardInterrupt.
     """
     try:
         import optax
@@ -162,6 +162,8 @@ def train(
             if path is not None and now - saved > SECONDS_BETWEEN_SAVES:
                 _save(run, path, identity)
                 saved = now
+    if run.step == 0:
+        raise KeyboardInterrupt
     if path is not None:
         _save(run, path, identity)
     if run.step < run.end and interruption.heard:

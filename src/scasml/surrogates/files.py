@@ -30,14 +30,7 @@ def problem_identity(problem: Problem) -> dict[str, Any]:
     The dict has the name of the problem, its parameters if it is in the zoo, d and T. Its `values`
     are g, F, drift and diffusion at one point, at most two numbers each, rounded to 6 digits.
     """
-    rng = np.random.default_rng(0)
-    x = problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim)
-    point: Any = (
-        np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim))
-    )
-    with use_dtype(np.dtype(np.float32)):
-        single = cast(problem, np.dtype(np.float32))
-        values = np.concatenate([np.ravel(a)[:2] for a in _functions_at(single, *point)])
+    values = np.concatenate([np.ravel(a)[:2] for a in function_values(problem)])
     return {
         "name": problem.name,
         "parameters": None if problem.parameters is None else dict(problem.parameters),
@@ -45,6 +38,18 @@ def problem_identity(problem: Problem) -> dict[str, Any]:
         "horizon": problem.horizon,
         "values": [float(f"{float(v):.6g}") for v in values],
     }
+
+
+def function_values(problem: Problem) -> list[NDArray[np.float32]]:
+    """Return g, F, drift and diffusion at one point, in float32."""
+    rng = np.random.default_rng(0)
+    x = problem.x0 + 0.05 * (1 + np.abs(problem.x0)) * rng.uniform(size=problem.dim)
+    point: Any = (
+        np.float32(a) for a in (problem.horizon / 3, x, 0.3, rng.normal(size=problem.dim))
+    )
+    with use_dtype(np.dtype(np.float32)):
+        single = cast(problem, np.dtype(np.float32))
+        return [np.asarray(a) for a in _functions_at(single, *point)]
 
 
 @eqx.filter_jit

@@ -60,6 +60,7 @@ class AbstractTrained(AbstractSurrogate):
     """
 
     kind: ClassVar[str]
+    residual_name: ClassVar[str] = "residual"  # how the "residual" of the record is shown
     problem: eqx.AbstractVar[Problem]
     record: eqx.AbstractVar[Record]
     draws: eqx.AbstractVar[Coefficient | None]
@@ -110,17 +111,19 @@ class AbstractTrained(AbstractSurrogate):
         write(Path(path), {name: np.asarray(a) for name, a in self.arrays().items()}, words)
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the residual over the steps of the training, in the axes `ax` or in new ones.
+        """Plot the `residuals` of the record over the steps, in the axes `ax` or in new ones.
 
         Returns the axes.
         """
-        return plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
+        ax = plots.training(residuals=self.record["residuals"], steps=self.record["steps"], ax=ax)
+        ax.set_ylabel(f"{self.residual_name}, root mean square")
+        return ax
 
     def described(self) -> str:
         """Return one line, as "pinn of hjb 100d, 15,501 numbers; steps 2000, residual 0.012"."""
         count = sum(leaf.size for leaf in self.arrays().values())
         facts = (
-            f"{name} {_short(value)}"
+            f"{self.residual_name if name == 'residual' else name} {_short(value)}"
             for name, value in self.record
             if isinstance(value, str | int | float)
         )
@@ -131,6 +134,21 @@ class AbstractTrained(AbstractSurrogate):
 
     def __repr__(self) -> str:
         return f"<{self.described()}>"
+
+
+def require_shapes(
+    arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int, ...]], dim: int
+) -> None:
+    """Raise ValueError unless `arrays` has these names and shapes, and no others but `draws`.
+
+    `draws` may be absent; its shape is (K, dim).
+    """
+    if "draws" in arrays:
+        shapes = shapes | {"draws": (len(arrays["draws"]), dim)}
+    found = {name: array.shape for name, array in arrays.items()}
+    if found != shapes:
+        wrong = sorted({name for name, _ in found.items() ^ shapes.items()})
+        raise ValueError(f"missing, unknown or of another shape: {', '.join(wrong)}")
 
 
 def _short(value: float | str) -> str:

@@ -34,7 +34,12 @@ def wrap(model: Any, problem: AbstractEquation, *, inputs: str | None = None) ->
             f"got {brief(inputs)}: say how the model is called."
         )
     if isinstance(model, AbstractSurrogate):
-        functions.check_model(model, inputs or "t, x", problem.dim)
+        if inputs not in (None, "t, x"):
+            raise ArgumentError(
+                f"inputs does not apply to a surrogate, which takes t and x, got {inputs!r}: "
+                "leave it out."
+            )
+        functions.check_model(model, "t, x", problem.dim)
         return model
     for adapter in adapters_for(model):
         surrogate = adapter.adapt(model, problem, inputs)

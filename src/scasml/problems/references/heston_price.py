@@ -1,8 +1,8 @@
-"""The price of a call in the Heston model and its derivative in S, as one-dimensional integrals.
+"""The price of a call in the Heston model, as a one-dimensional integral.
 
-`HestonCall` maps t (B,) and x = (S, v), (B, 2), to prices (B,), and `delta` maps them to du/dS.
-Let tau = T - t and k = ln(S/K) + (r - q) tau, and let phi be the characteristic function of
-ln(S_T/S) - (r - q) tau. Then (Lewis 2001)
+`HestonCall` maps t (B,) and x = (S, v), (B, 2), to prices (B,). Let tau = T - t and
+k = ln(S/K) + (r - q) tau, and let phi be the characteristic function of ln(S_T/S) - (r - q) tau.
+Then (Lewis 2001)
 
     u = S e^(-q tau) - sqrt(S K) e^(-(r + q) tau/2) I/pi
     I = Re int_0^inf e^(i w k) phi(w - i/2)/(w^2 + 1/4) dw
@@ -13,7 +13,6 @@ oscillating. The integral is then accurate for all (t, S, v), also as tau tends 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +52,14 @@ class HestonCall:
     step: float = 0.13
 
     def __call__(self, t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-        return _in_blocks(_price, self, time_to_go(t, self.horizon), x)
+        tau = time_to_go(t, self.horizon)
+        out = np.full(tau.shape, np.nan)
+        known = np.flatnonzero(np.all(x >= 0, axis=-1))
+        size = max(1, BLOCK_ELEMENTS // self.quadrature()[0].size)
+        for start in range(0, known.size, size):
+            i = known[start : start + size]
+            out[i] = _price(self, tau[i], x[i, 0], x[i, 1])
+        return out
 
     @property
     def ray_angle(self) -> float:
@@ -77,31 +83,13 @@ class HestonCall:
         return double_exponential(-3.8, 37.0, self.step * self.ray_angle)
 
 
-def delta(call: HestonCall, t: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Return du/dS at points t (B,) and x (B, 2)."""
-    return _in_blocks(_delta, call, time_to_go(t, call.horizon), x)
-
-
-def _in_blocks(
-    function: Callable[..., Any], call: HestonCall, tau: NDArray[Any], x: NDArray[Any]
-) -> NDArray[Any]:
-    """Evaluate `function(call, tau, S, v)` in blocks of points, where S and v are not negative."""
-    out = np.full(tau.shape, np.nan)
-    known = np.flatnonzero(np.all(x >= 0, axis=-1))
-    size = max(1, BLOCK_ELEMENTS // call.quadrature()[0].size)
-    for start in range(0, known.size, size):
-        i = known[start : start + size]
-        out[i] = function(call, tau[i], x[i, 0], x[i, 1])
-    return out
-
-
 def _price(call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
     random = (tau > 0) & (s > 0)
     spot, discount = (
         np.where(random, s, call.strike),
         np.exp(-0.5 * (call.rate + call.dividend) * tau),
     )
-    integral = _integral(call, tau, spot, v, lambda w: 1 / (w * w + 0.25))
+    integral = _integral(call, tau, spot, v)
     value = (
         spot * np.exp(-call.dividend * tau)
         - np.sqrt(spot * call.strike) * discount * integral / np.pi
@@ -110,33 +98,17 @@ def _price(call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]
     return np.where(random, np.maximum(value, 0.0), np.maximum(s - call.strike, 0.0))
 
 
-def _delta(call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
-    random = (tau > 0) & (s > 0)
-    spot, discount = (
-        np.where(random, s, call.strike),
-        np.exp(-0.5 * (call.rate + call.dividend) * tau),
-    )
-    # The derivative of sqrt(S) e^(i w ln S) in S has the additional factor (1/2 + i w)/S.
-    integral = _integral(call, tau, spot, v, lambda w: 1 / (0.5 - 1j * w))
-    value = np.exp(-call.dividend * tau) - np.sqrt(call.strike / spot) * discount * integral / np.pi
-    return np.where(random, value, np.heaviside(s - call.strike, 0.5))
-
-
 def _integral(
-    call: HestonCall,
-    tau: NDArray[Any],
-    s: NDArray[Any],
-    v: NDArray[Any],
-    payoff: Callable[[Complex], Complex],
+    call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return Re int e^(i w k) phi(w - i/2) payoff(w) dw along the ray, (B,)."""
+    """Return the integral I of the docstring of this module, (B,)."""
     radius, weights = call.quadrature()
     k = np.log(s / call.strike) + (call.rate - call.dividend) * tau
     turn = np.exp(1j * call.ray_angle * np.where(k >= 0, 1.0, -1.0))[:, None]
     w = turn * radius
     exponent = 1j * w * k[:, None] + _log_characteristic(call, w - 0.5j, tau[:, None], v[:, None])
     # A matrix product is not used because its rounding at one point depends on the other points.
-    return np.sum(np.real(turn * np.exp(exponent) * payoff(w)) * weights, axis=1)
+    return np.sum(np.real(turn * np.exp(exponent) * (1 / (w * w + 0.25))) * weights, axis=1)
 
 
 def _log_characteristic(

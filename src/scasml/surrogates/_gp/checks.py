@@ -52,9 +52,9 @@ def constant_coefficients(problem: Any) -> tuple[float, float]:
     return number, float(mu.flat[0])
 
 
-def _depends_on_sum(problem: Problem, trials: int = 8) -> bool:
+def _depends_on_sum(problem: Problem) -> bool:
     """Whether F, at random points, is the same if every entry of z is replaced by their mean."""
-    rng = np.random.default_rng(0)
+    rng, trials = np.random.default_rng(0), 8
     t, u = problem.horizon * rng.uniform(size=trials), rng.normal(size=trials)
     x = problem.x0 + rng.normal(size=(trials, problem.dim))
     z = rng.normal(size=(trials, problem.dim))

@@ -22,7 +22,7 @@ from ..._support.precision import use_dtype
 from ...paths.coefficients import Coefficient
 from ..collocation import domain_of
 from ..terminal import choose_draws
-from ..trained import AbstractTrained, Record, kind
+from ..trained import AbstractTrained, Record, kind, require_shapes
 from ..wrapping import ClosedForm, Derivatives
 from . import kernels
 from .checks import constant_coefficients, kernel_widths
@@ -39,9 +39,13 @@ class GaussianProcess(AbstractTrained):
     covariance of the value at y and observation b at y_j. The four observations of a function v are
     v, Lap v, v_t and sum_i d_i v; see `kernels`. The kernel has the width `width` in x and
     `width / clock` in the time of the PDE.
+
+    The `residual` of the record is shown as "constraint violation". It is the violation of the PDE
+    by the observations with the noise of the nugget, and not the residual of the fitted function.
     """
 
     kind: ClassVar[str] = "gp"
+    residual_name: ClassVar[str] = "constraint violation"
     problem: Problem
     t: Coefficient  # (n,), the times of the points, multiplied by `clock`
     x: Coefficient  # (n, d)
@@ -111,22 +115,10 @@ class GaussianProcess(AbstractTrained):
         arrays: dict[str, NDArray[Any]],
         record: Record,
     ) -> Self:
-        count, width, clock = (
-            len(arrays["t"]),
-            float(architecture["width"]),
-            float(architecture["clock"]),
-        )
+        count = len(arrays["t"])
+        width, clock = float(architecture["width"]), float(architecture["clock"])
         shapes = {"t": (count,), "x": (count, problem.dim), "weights": (count, 4)}
-        shapes |= {"draws": (len(arrays["draws"]), problem.dim)} if "draws" in arrays else {}
-        wrong = {
-            name: arrays[name].shape
-            for name, shape in shapes.items()
-            if arrays[name].shape != shape
-        }
-        if wrong or arrays.keys() != shapes.keys():
-            raise ValueError(
-                f"these are not the arrays of a gp in {problem.dim} dimensions: {wrong}"
-            )
+        require_shapes(arrays, shapes, problem.dim)
         return cls(
             problem=problem, **{"draws": None, **arrays}, width=width, clock=clock, record=record
         )

@@ -18,7 +18,7 @@ from ..._support.errors import ArgumentError
 from ..._support.types import Floats
 from . import kernels
 
-LANDMARKS = 2000  # size of s by default
+LANDMARKS = 2000  # size of s
 # Conjugate gradients end when the residual of the system is below this fraction of the norm of the
 # right-hand side.
 RELATIVE_RESIDUAL = 1e-7
@@ -26,22 +26,17 @@ MAX_PRODUCTS = 1000  # iterations of conjugate gradients, each with one product
 
 
 def nystrom_inverse(
-    kernel: kernels.Gaussian,
-    points: kernels.Points,
-    a: Floats,
-    noise: Floats,
-    landmarks: int = LANDMARKS,
+    kernel: kernels.Gaussian, points: kernels.Points, a: Floats, noise: Floats
 ) -> Callable[[Floats], Floats]:
     """Return a function that multiplies a vector (n,) by the inverse of the approximation.
 
     The matrix that is approximated is the covariance matrix (n, n) of one linear combination of
     observations per point, with the coefficients `a` (n, 4), plus the diagonal `noise` (n,).
-    `landmarks` is the size of the random set s.
     """
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
     n = len(a)
-    s = np.random.default_rng(0).permutation(n)[:landmarks]
+    s = np.random.default_rng(0).permutation(n)[:LANDMARKS]
     landmark_points = kernels.Points(points.t[s], points.x[s])
     to_landmarks = np.asarray(kernels.covariance(kernel, points, landmark_points, a, a[s]))
     cholesky = np.linalg.cholesky(to_landmarks[s] + np.diag(noise[s]))

@@ -40,11 +40,12 @@ from ..._equations.problem import Problem, Terminal, require_problem
 from ..._io.progress import Training, TrainingReport, training_bar
 from ..._support.errors import ArgumentError, whole
 from ..._support.precision import use_dtype
+from ..._support.tracing import abstract_point
 from ..._support.types import Floats
 from ...paths.coefficients import Coefficient
 from ..collocation import domain_of, paths_of
 from ..terminal import choose_draws
-from ..trained import AbstractTrained, Record, kind
+from ..trained import AbstractTrained, Record, kind, require_shapes
 from ..wrapping import ClosedForm, Derivatives
 from .features import FeatureMap, in_chunks
 from .products import POLYNOMIAL_RANGE, jet, left_products, matrices, right_products
@@ -137,17 +138,9 @@ class TensorTrain(AbstractTrained):
         p, q = architecture["degree"] + 1, architecture["time_degree"] + 1
         shapes = {"clock": (q, r), "cores": (d, p, r, r), "centre": (d,), "scale": (d,)}
         shapes |= {"frame": (d, d)} if "frame" in arrays else {}
-        shapes |= {"draws": (len(arrays["draws"]), d)} if "draws" in arrays else {}
-        wrong = {
-            name: arrays[name].shape
-            for name, shape in shapes.items()
-            if arrays[name].shape != shape
-        }
-        if wrong or d != problem.dim or arrays.keys() != shapes.keys():
-            raise ValueError(
-                f"arrays do not fit the architecture {architecture} "
-                f"of {problem.dim} dimensions: {wrong}"
-            )
+        require_shapes(arrays, shapes, d)
+        if d != problem.dim:
+            raise ValueError(f"a train in {d} dimensions")
         return cls(problem=problem, **{"frame": None, "draws": None, **arrays}, record=record)
 
 
@@ -261,8 +254,7 @@ def _independent_frame(problem: Problem) -> Floats | None:
             if np.ndim(sigma) == 2
             else None
         )
-    t, x = (jax.ShapeDtypeStruct(shape, jnp.result_type(float)) for shape in ((), (problem.dim,)))
-    shape = jax.eval_shape(problem.diffusion, t, x).shape
+    shape = jax.eval_shape(problem.diffusion, *abstract_point(problem.dim)).shape
     if len(shape) == 2:
         raise ArgumentError(
             "problem must have a diffusion that is diagonal or constant, "

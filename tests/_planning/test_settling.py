@@ -14,9 +14,12 @@ from fake_executors import ScriptedExecutor
 from helpers import task
 from scasml import Linearised, Problem, problems
 from scasml._planning.allocation import allocate
+from scasml._planning.pilots import Look
 from scasml._planning.policy import DEFAULT_POLICY
+from scasml._planning.settling import sample_work, step_factor
+from scasml._planning.steps import settle_steps
 from scasml._planning.task import Start
-from scasml._planning.tuning import Trial, settle_steps, step_factor
+from scasml._planning.trials import run_trial
 from scasml.execution.stopping import StoppingRule
 
 STDERR = 1.0
@@ -33,8 +36,8 @@ def settled(script):
     some = task(equation, np.zeros(1), np.zeros((1, 3)), rule, executor=executor)
     start = Start("zero", equation, None)
     tuning = estimator.pilot_tuning(equation, "pathwise")
-    replicates = DEFAULT_POLICY.pilot_replicates
-    (assignment,) = settle_steps(some, start, estimator, tuning, replicates)
+    look = Look(start, estimator, tuning, DEFAULT_POLICY.pilot_replicates)
+    (assignment,) = settle_steps(some, look).assignments
     return executor.asked, assignment
 
 
@@ -116,18 +119,19 @@ def test_a_variance_from_few_replicates_is_inflated():
     rule = StoppingRule(rtol=1e-6)
     some = task(problem, np.zeros(1, np.float32), np.zeros((1, 2), np.float32), rule)
     estimator = Linearised(gradient="pathwise")
-    trial = Trial(some, Start("zero", problem, None), estimator, "pathwise")
-    measured = trial.measurement.variance * trial.tuning.samples
+    trial = run_trial(some, Start("zero", problem, None), estimator, "pathwise")
+    measured = trial.measurement.variance * trial.look.tuning.samples
+    of_samples = sample_work(estimator, problem, trial.look.tuning.with_samples(None), False)
     work = lambda variance: (
         allocate(
             rule,
             estimator.sample_bounds(),
-            trial.work,
+            of_samples,
             trial.measurement.value,
             variance,
             rate=DEFAULT_POLICY.net_rate_for_prediction,
         ).work
     )
     # The tolerance is loose because the trial may omit increments.
-    np.testing.assert_allclose(trial.allocation.work, work(3 * measured), rtol=0.5)
-    assert trial.allocation.work > 2 * work(measured)
+    np.testing.assert_allclose(trial.settled.work, work(3 * measured), rtol=0.5)
+    assert trial.settled.work > 2 * work(measured)

@@ -1,0 +1,177 @@
+"""Compilation: a function of one row, compiled once and run for any number of rows.
+
+`prepare` compiles a function, or finds it compiled, and returns it as `Prepared`. The number of
+rows is an input of the compiled program, and each row is computed by itself. So results depend
+neither on the number of rows nor on how rows are split into calls.
+"""
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array
+from numpy.typing import NDArray
+
+from .._support.jaxprs import contains_primitive
+from .._support.precision import use_dtype
+from .._support.tracing import key_of_leaves
+
+# Rows of one call of a compiled program. Fewer rows are padded.
+CAPACITY = 256
+# Compiled programs that are kept. Each takes about 600 of the 65,530 memory mappings that Linux
+# allows a process by default. A process that needs one more crashes.
+MOST_PROGRAMS = 48
+# Level 2 compiles in half the time of the default, and its programs are as fast.
+COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
+# Primitives that XLA passes to a library, which waits for XLA's own threads. If every thread runs
+# such a call, the process deadlocks.
+FACTORISATIONS = {"cholesky", "eig", "eigh", "geqp3", "geqrf", "householder_product", "lu", "qr"}
+REDUCTIONS = {"hessenberg", "ormqr", "schur", "svd", "tridiagonal"}
+OTHER_CALLS = {"ffi_call", "fft", "triangular_solve", "tridiagonal_solve"}
+LIBRARY_PRIMITIVES = FACTORISATIONS | REDUCTIONS | OTHER_CALLS
+
+
+class Compiled(NamedTuple):
+    """A compiled function of rows, and what an executor needs to know about it."""
+
+    call: Callable[..., Any]
+    # Whether it calls a library that must not run in two threads at once.
+    is_serial: bool
+    # Number of samples of a row -> number of rows that one call of an executor should have. An
+    # executor fills this dictionary.
+    rows_per_call: dict[int, int]
+
+
+class _CompiledPrograms:
+    """The most recently used compiled functions, at most `size`, by structure."""
+
+    def __init__(self, size: int):
+        self.size, self._lock = size, threading.Lock()
+        self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = make()
+                if len(self._programs) > self.size:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
+            return self._programs[key]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._programs.clear()
+
+
+_compiled_programs = _CompiledPrograms(MOST_PROGRAMS)
+# Two threads of the user may each run a program that calls a library.
+_library_lock = threading.Lock()
+
+
+def forget_programs() -> None:
+    """Drop all compiled programs of this library. The caches of JAX are not touched."""
+    _compiled_programs.clear()
+
+
+class Prepared(NamedTuple):
+    """The arrays of a function, and its compiled program."""
+
+    arrays: list[Any]
+    compiled: Compiled
+    dtype: np.dtype[Any]
+    compile_seconds: float  # 0 if the program was compiled before
+
+    def __call__(self, columns: Any) -> Any:
+        """Run the function for each row of the columns, and return NumPy arrays.
+
+        The columns have at most CAPACITY rows.
+        """
+        count = len(jax.tree.leaves(columns)[0])
+        with use_dtype(self.dtype):
+            padded = jax.tree.map(_padded, columns)
+            # JAX returns before the results are there; `np.asarray` waits for them.
+            with _library_lock if self.compiled.is_serial else contextlib.nullcontext():
+                out = self.compiled.call(self.arrays, padded, np.int32(count))
+                return jax.tree.map(lambda a: np.asarray(a)[:count], out)
+
+    def in_blocks(self, columns: Any) -> Any:
+        """Run the function for each row of columns with any number of rows."""
+        count = max(len(jax.tree.leaves(columns)[0]), 1)
+        blocks = [slice(at, at + CAPACITY) for at in range(0, count, CAPACITY)]
+        parts = [self(jax.tree.map(lambda a, block=block: a[block], columns)) for block in blocks]
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+
+
+def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) -> Prepared:
+    """Return a function of one row with its compiled program, which is compiled if necessary.
+
+    **Arguments:**
+
+    - `function`: a pytree whose arrays are data, such as a `Program`.
+    - `columns`: a pytree of arrays with a leading axis of rows; only shapes and dtypes matter.
+    - `dtype`: floating-point type of the simulation.
+    """
+    began = time.perf_counter()
+    with use_dtype(dtype):
+        # The function is flattened by hand: `eqx.partition` builds its modules anew, and is slow.
+        leaves, structure = jax.tree.flatten(function)
+        is_data = [eqx.is_array(leaf) for leaf in leaves]
+        arrays = [leaf for leaf, data in zip(leaves, is_data, strict=True) if data]
+        static = [None if data else leaf for leaf, data in zip(leaves, is_data, strict=True)]
+        row_leaves, row_structure = jax.tree.flatten(columns)
+        signature = tuple((leaf.shape[1:], leaf.dtype) for leaf in row_leaves)
+        key = (key_of_leaves(leaves, structure), row_structure, signature)
+        was_compiled = True
+
+        def run(arrays: list[Any], columns: Any, count: Any) -> Any:
+            data = iter(arrays)
+            pairs = zip(is_data, static, strict=True)
+            whole = [next(data) if is_array else leaf for is_array, leaf in pairs]
+            return _loop(jax.tree.unflatten(structure, whole), columns, count)
+
+        def make() -> Compiled:
+            nonlocal was_compiled
+            was_compiled = False
+            jitted = jax.jit(run, compiler_options=COMPILER_OPTIONS)
+            full = [jax.ShapeDtypeStruct((CAPACITY, *s), dtype) for s, dtype in signature]
+            shapes = jax.tree.unflatten(row_structure, full)
+            traced = jitted.trace(arrays, shapes, jax.ShapeDtypeStruct((), np.int32))
+            is_serial = contains_primitive(traced.jaxpr.jaxpr, LIBRARY_PRIMITIVES)
+            return Compiled(traced.lower().compile(), is_serial, {})
+
+        compiled = _compiled_programs.get(key, make)
+    seconds = 0.0 if was_compiled else time.perf_counter() - began
+    return Prepared(arrays, compiled, dtype, seconds)
+
+
+def _loop(f: Callable[[Any], Any], columns: Any, count: Any) -> Any:
+    """Apply f to the first `count` rows, one after the other; the other outputs are zero."""
+    # f is traced only once, here and not in the loop, because tracing is slow.
+    first_row = jax.tree.map(lambda a: a[0], columns)
+    traced, one = jax.make_jaxpr(f, return_shape=True)(first_row)
+    capacity = jax.tree.leaves(columns)[0].shape[0]
+    empty = jax.tree.map(lambda a: jnp.zeros((capacity, *a.shape), a.dtype), one)
+
+    def step(i: Array, out: Any) -> Any:
+        row = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, i, keepdims=False), columns)
+        leaves = jaxpr_as_fun(traced)(*jax.tree.leaves(row))
+        result = jax.tree.unflatten(jax.tree.structure(one), leaves)
+        write = lambda o, r: jax.lax.dynamic_update_index_in_dim(o, r, i, 0)
+        return jax.tree.map(write, out, result)
+
+    return jax.lax.fori_loop(0, count, step, empty)
+
+
+def _padded(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows followed by rows of zeros, CAPACITY rows in all."""
+    full = np.zeros((CAPACITY, *rows.shape[1:]), rows.dtype)
+    full[: len(rows)] = rows
+    return full
