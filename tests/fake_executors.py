@@ -54,7 +54,7 @@ class ScriptedExecutor(LocalExecutor):
     step bias that the pilot shall measure ("bias"), the noise of the step bias ("noise"), the
     coupling of fine and coarse paths ("coupling"), the size of all three increments together
     ("size"), and the mean of the remainder ("remainder"). `asked` records steps, replicates and
-    whether the remainder was omitted, for every pilot.
+    whether the remainder was omitted, for every pilot. `starts` records their starts.
     """
 
     # Three increments of equal size, of which two measure the step bias.
@@ -63,11 +63,12 @@ class ScriptedExecutor(LocalExecutor):
 
     def __init__(self, script):
         super().__init__()
-        self.script, self.asked = script, []
+        self.script, self.asked, self.starts = script, [], []
 
     def run(self, program, rows):
         steps, count = program.tuning.steps, len(np.unique(rows.replicate))
         self.asked.append((steps, count, bool(np.all(rows.samples[:, 2] == 0))))
+        self.starts.append(start_of(program))
         order, _ = program.estimator.step_order(program.equation)
         divisor = (2**order - 1) / self.SIZE_RATIO
         number = rows.replicate.astype(np.int64) - FIRST_PILOT

@@ -260,3 +260,10 @@ def test_reference(call, fragments):
 )
 def test_zoo(call, fragments):
     refused(call, *fragments)
+
+
+def test_a_numpy_function_is_accepted_more_than_once():
+    """JAX crashed when it traced `np.sum` itself a second time."""
+    for _ in range(2):
+        problem = scasml.Problem(dim=2, horizon=1.0, terminal=np.sum)
+    assert problem.terminal(jnp.ones(2)) == 2

@@ -135,6 +135,28 @@ def test_a_planted_function_is_seen():
     assert functions_named_like_their_module(("_equations", "ito"), "def ito():\n    pass")
 
 
+# The docstring of a module says what it contains, what comes in and what goes out. The rest belongs
+# to the class or function that it explains.
+MOST_DOCSTRING_LINES = 5
+
+
+def has_short_docstring(text):
+    """Whether a module has a docstring, of at most `MOST_DOCSTRING_LINES` lines."""
+    docstring = ast.get_docstring(ast.parse(text))
+    return bool(docstring) and len(docstring.split("\n")) <= MOST_DOCSTRING_LINES
+
+
+@pytest.mark.parametrize("name", MODULES, ids=".".join)
+def test_a_module_has_a_short_docstring(name):
+    assert has_short_docstring(MODULES[name].read_text("utf-8"))
+
+
+def test_a_planted_docstring_is_seen():
+    assert not has_short_docstring("x = 1")
+    assert has_short_docstring('"""1\n\n3\n4\n5\n"""')
+    assert not has_short_docstring('"""1\n\n3\n4\n5\n6\n"""')
+
+
 def run(program):
     """Run a program in a fresh process, with warnings as errors; its last line is JSON."""
     done = subprocess.run(

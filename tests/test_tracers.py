@@ -112,6 +112,38 @@ class TestHiddenTracers:
         call = lambda c: correct(surrogate=jax.jit(lambda t, x: c * u(t, x)))
         refuses(call, jax.grad, "surrogate must be concrete", *WORDS)
 
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+    def test_in_an_object_that_is_not_callable(self, transform):
+        class Model:
+            __slots__ = ("scale",)
+
+            def __init__(self, scale):
+                self.scale = scale
+
+            def u(self, t, x):
+                return self.scale * u(t, x)
+
+        refuses(lambda c: correct(surrogate=Model(c).u), transform, "surrogate must", *WORDS)
+
+        def call(c):
+            model = Model({"weights": [c], 1: 2})
+            return correct(surrogate=lambda t, x: model.u(t, x))
+
+        refuses(call, transform, "surrogate must be concrete", *WORDS)
+
+    def test_objects_that_run_code_are_left_alone(self):
+        """A proxy may raise an error, or return a new object for every attribute."""
+
+        class Proxy:
+            @property
+            def __dict__(self):
+                raise RuntimeError("there is no object behind this proxy")
+
+            def __getattr__(self, name):
+                return Proxy()
+
+        assert not holds_tracer({"keys": {1: 2, "a": 3}, "proxy": Proxy()})
+
     def test_in_an_option(self):
         call = lambda c: scasml.correct(PROBLEM, u, 0.0, X, rtol=c, executor=MustNotRun()).value
         refuses(call, jax.grad, "rtol must be concrete", *WORDS)
@@ -140,6 +172,14 @@ class TestHiddenTracers:
         call = lambda c: c * scasml.correct(PROBLEM, u, PROBLEM.horizon, X).value
         value, slope = jax.value_and_grad(call)(1.0)
         assert value == slope == jnp.sum(X)
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap])
+    def test_a_function_that_keeps_the_tracers_of_past_traces_is_not_refused(self, transform):
+        seen = []
+        model = lambda x: (seen.append(x), jnp.sum(x))[1]
+        transform(model)(jnp.ones((2, 2)) if transform is jax.vmap else jnp.ones(2))
+        assert seen
+        assert not holds_tracer(model)
 
     def test_a_concrete_closure_is_not_refused(self):
         c = jnp.asarray(2.0)

@@ -70,7 +70,7 @@ def correct(
     - `replicates`: independent repeats at a point, at most.
     - `safe`: shrinks corrections that are hardly larger than their noise toward the surrogate.
       False gives the raw estimate. Error bars are those of the raw estimate either way.
-    - `throw`: raise `ToleranceError`, which holds the answer, if a point misses its tolerance.
+    - `throw`: raise `ToleranceError`, which holds the answer, if a point is `unmet`.
     - `seed`: fixes the replicates of a point, bit for bit, whatever the order, batch or chunk.
     - `laplacian`: "exact", or `Hutchinson(dims=K)` for an unbiased estimate of the trace.
     - `dtype`: of the simulation, "float32" or "float64"; None follows JAX's default. Answers are
@@ -80,8 +80,9 @@ def correct(
     - `executor`: where programs run; None for the cores of this process.
     - `progress`: True for a progress bar, or a function of one `Progress`.
 
-    The first stopping rule that is reached ends a point. Without a rule the run takes one second.
-    Ctrl-C returns the answer so far, once every point has two replicates.
+    The first stopping rule that is reached ends a point. Without a rule the call simulates for one
+    second, pilots and compilation not counted. Ctrl-C returns the answer so far, once every point
+    has two replicates.
 
     **Returns:**
 
@@ -176,10 +177,10 @@ def solve(
 
     **Arguments:**
 
-    - `kind`: the kind of surrogate to train, a name in `surrogates.KINDS`. "auto" takes the
-      surrogate that is shipped for this problem, if there is one. Without a shipped surrogate, a
-      pilot predicts the work of a simulation from zero. If training would take longer, nothing is
-      trained. Otherwise a PINN is trained.
+    - `kind`: the kind of surrogate to train, a name in `surrogates.KINDS`. "auto" without
+      `training` takes the surrogate that is shipped for this problem. If there is none, a tolerance
+      is given and `method` is "auto", pilots predict the work without a surrogate. Below
+      WORK_WITHOUT_TRAINING nothing is trained. In all other cases "auto" trains a PINN.
     - `training`: further arguments of the training function, such as {"iterations": 2000}. A PINN
       takes 400 iterations by default.
     - `options`: those of `correct`. Training a PINN takes at most half of `seconds`; other kinds

@@ -132,7 +132,7 @@ def _refuse_tracers(arguments: dict[str, Any]) -> None:
     if names:
         problem = f"{names[0]} must be concrete, got a traced value"
     elif is_inside_jit():
-        problem = "problem must be solved outside jit, got a call inside a traced function"
+        problem = "problem must be solved outside jit, got a call inside a function that is traced"
     if problem:
         raise ArgumentTypeError(
             f"{problem}: call it outside jit, grad and vmap; "

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import scasml
-from fake_executors import RecordingExecutor
+from fake_executors import RecordingExecutor, ScriptedExecutor
 from helpers import SIGMAS, Tuned, heat, manufactured, rough, task
 from scasml import Linearised, Picard, Problem, problems
-from scasml._planning.auto import TAKEN_AT_ONCE, order_of_trial
-from scasml._planning.candidates import Candidate
+from scasml._planning import candidates
+from scasml._planning.auto import TAKEN_AT_ONCE, choose, order_of_trial
 from scasml._planning.fallbacks import NOT_FINITE
-from scasml._planning.policy import DEFAULT_POLICY, Policy
+from scasml._planning.measurement import FIRST_PILOT
+from scasml._planning.policy import Policy
 from scasml._planning.starts import offered_starts
+from scasml.estimators import Evaluations, Variant
 from scasml.execution import LocalExecutor, Program
 from scasml.execution.stopping import StoppingRule
 from scasml.surrogates import wrap
@@ -212,13 +214,13 @@ class TestPlantedFaults:
             .choices[0]
             .start
         )
-        sound, init = start("auto"), Candidate.__init__
+        sound, score = start("auto"), candidates.trial_score
 
-        def upside_down(self, *arguments, **options):
-            init(self, *arguments, **options)
-            self.score = np.where(np.isfinite(self.score), 1 / self.score, np.inf)
+        def upside_down(trial):
+            found = score(trial)
+            return np.where(np.isfinite(found), 1 / found, np.inf)
 
-        monkeypatch.setattr(Candidate, "__init__", upside_down)
+        monkeypatch.setattr(candidates, "trial_score", upside_down)
         # All starts are tried, and none is taken at once or without comparison.
         assert start(Policy(worth=0.0, take_at_once=0.0, suspect_work=0.0)) != sound
 
@@ -305,17 +307,30 @@ class TestOrder:
         ordered = order_of_trial(some, starts, Linearised())
         assert [each.name for each in ordered] == ["zero", "smoothed g", "the surrogate"]
 
-    def test_the_cost_includes_all_pilots(self):
-        """Each replicate of the pilot from zero has 32 fine and 32 coarse paths to the horizon.
+    def test_every_start_is_tried_if_none_is_good_enough(self):
+        """All pilots are invented, and have a large variance."""
+        executor = ScriptedExecutor(lambda steps, count, t: {"noise": 1.0})
+        options = {"gradient": False, "executor": executor}
+        some = task(PROBLEM, T, X, StoppingRule(atol=1e-2), wrap(good, PROBLEM), **options)
+        starts = offered_starts(PROBLEM, some.surrogate, None)
+        plan = choose(some, starts)
+        assert sorted(np.concatenate([each.points.index for each in plan.assignments])) == [0, 1, 2]
+        assert {"zero", "smoothed g", "the surrogate"} <= set(executor.starts)
 
-        Replicates from smoothed g have none.
-        """
-        _, names, got = tried(Costly(), rtol=0.02, with_gradient=False)
-        in_the_run = sum(cost.terminal for level in got.levels for cost in level.evaluations)
+    def test_the_cost_includes_all_pilots(self):
+        """Each pilot counts once, also that of a start that is not taken."""
+        executor, names, got = tried(Costly(), rtol=0.02, with_gradient=False)
         assert names == ["zero", "smoothed g"]
         assert got.choices[0].start == "smoothed g"
-        pilot = 2 * DEFAULT_POLICY.pilot_replicates * 32
-        assert got.cost.evaluations.terminal - in_the_run >= pilot
+        expected = sum((cost for level in got.levels for cost in level.evaluations), Evaluations())
+        for program, rows in executor.runs:
+            _, measuring = program.estimator.step_order(program.equation)
+            for variant, counted in ((Variant.MAIN, 3), (Variant.COARSE_STEPS, measuring)):
+                chosen = (rows.replicate >= FIRST_PILOT) & (rows.variant == variant)
+                tuning = program.tuning.with_samples(rows.samples[chosen].sum(0))
+                spent = program.estimator.evaluations(program.equation, tuning)
+                expected = sum(spent[:counted], expected)
+        assert got.cost.evaluations == expected
 
     def test_a_cheap_surrogate_is_tried_before_smoothed_g(self):
         _, names, got = tried(Cheap(), rtol=2e-3, with_gradient=False)
@@ -323,5 +338,8 @@ class TestOrder:
         assert got.choices[0].start == "the surrogate"
 
     def test_with_gradients_the_surrogate_is_the_first(self):
-        _, names, _ = tried(Costly(), rtol=0.2)
-        assert names[0] == "the surrogate"
+        some = task(PROBLEM, T, X, StoppingRule(rtol=0.2), wrap(Costly(), PROBLEM), gradient=True)
+        starts = offered_starts(PROBLEM, some.surrogate, None)
+        assert [each.name for each in order_of_trial(some, starts, Linearised())] == [
+            "the surrogate"
+        ]

@@ -133,3 +133,29 @@ def test_an_executor_that_leaves_rows_out_raises(name, dropped):
 def test_an_executor_that_repeats_rows_raises():
     with pytest.raises(RuntimeError, match="returned repeated replicates for row 0: "):
         answer("linearised", executor=RepeatingExecutor())
+
+
+class OverlappingExecutor(LocalExecutor):
+    """Returns overlapping parts."""
+
+    def run(self, program, rows):
+        for part in (slice(5, len(rows)), slice(0, 10), slice(10, len(rows))):
+            yield Part(part, compute(program, rows.at(part)))
+
+
+def test_an_executor_whose_parts_overlap_raises():
+    with pytest.raises(RuntimeError, match="returned repeated replicates for row 5: "):
+        answer("linearised", executor=OverlappingExecutor())
+
+
+class MiscountingExecutor(LocalExecutor):
+    """Returns parts that have fewer replicates than rows."""
+
+    def run(self, program, rows):
+        for part in super().run(program, rows):
+            yield part._replace(rows=slice(part.rows.start, part.rows.stop + 1))
+
+
+def test_an_executor_with_too_few_replicates_raises():
+    with pytest.raises(RuntimeError, match="returned 12 replicates for rows 0 to 12: "):
+        answer("linearised", executor=MiscountingExecutor(chunk=12))

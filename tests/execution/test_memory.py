@@ -1,6 +1,7 @@
 """The memory of pilots and accumulators grows with the answer, not with the replicates."""
 
 import tracemalloc
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,6 +86,28 @@ def test_many_rows():
         assert run(4) == 1600
         assert peak(lambda: run(250)) < 3 * MEGABYTE
         assert peak(lambda: measure(some, Look(start, estimator, tuning, 75))) < 3 * MEGABYTE
+
+
+def test_blocks_of_points_measure_the_same():
+    """Points have different samples, and the second look scales the step bias."""
+    problem = scasml.Problem(
+        dim=1, horizon=1.0, drift=lambda t, x: -x, terminal=lambda x: jnp.sum(x**2)
+    )
+    x = np.linspace(0, 1, 5, dtype=np.float32)[:, None]
+    some = task(problem, x[:, 0] / 2, x, StoppingRule(replicates=1), gradient=True)
+    start, estimator = given_start(problem, None, None), Linearised(2, 4, remainder=0)
+    samples = np.array([[4, 4, 0]] * 3 + [[2, 4, 0]] * 2, np.int32)
+    tuning = estimator.pilot_tuning(problem, "pathwise").with_samples(samples)
+    first = Look(start, estimator, tuning, 4)
+    for look in (first, replace(first, size_ratio=np.arange(1.0, 6.0))):
+        whole = measure(some, look)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(row_numbers, "NUMBERS_PER_BLOCK", 128)
+            blocks = measure(some, look)
+        assert blocks.cost == whole.cost
+        for name, array in vars(whole).items():
+            if isinstance(array, np.ndarray):
+                np.testing.assert_array_equal(getattr(blocks, name), array, name)
 
 
 def test_an_accumulator_with_variants():

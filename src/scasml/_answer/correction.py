@@ -24,13 +24,20 @@ from .status import STATUSES, Status
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Points that one estimator served with one tuning."""
+    """Points that one estimator served with one tuning.
 
-    points: NDArray[np.int64]  # their indices in the arrays of the user
+    - `points`: their indices in the arrays of the user.
+    - `method`: the estimator.
+    - `tuning`: its gradient method, steps of a path and samples per increment.
+    - `start`: "the surrogate", "smoothed g", "zero" or "tangent".
+    - `reason`: why these were chosen, in words.
+    """
+
+    points: NDArray[np.int64]
     method: AbstractEstimator
-    tuning: Tuning  # gradient method, steps of a path, samples per increment
-    start: str  # "the surrogate", "smoothed g", "zero" or "tangent"
-    reason: str  # why these were chosen, in words
+    tuning: Tuning
+    start: str
+    reason: str
 
 
 class Preparation(NamedTuple):
@@ -43,11 +50,15 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an answer, summed over all points."""
+    """The cost of an answer, summed over all points.
 
-    evaluations: Evaluations  # of all replicates and pilots
-    replicates: int  # without those of pilots
-    seconds: float  # wall-clock time of the call, with pilots and compilation
+    `evaluations` are those of all replicates and pilots. `replicates` does not count those of
+    pilots. `seconds` is the wall-clock time of the call, with pilots and compilation.
+    """
+
+    evaluations: Evaluations
+    replicates: int
+    seconds: float
 
     @property
     def functions(self) -> int:
@@ -78,8 +89,8 @@ class Correction:
       `gradient_bias` are its errors. All three are None if no gradient was requested.
     - `replicates` is the number of replicates of each point, 0 where t = T.
     - `steps` is the number of steps of a path, 0 for paths that were drawn exactly.
-    - `gradient_method` is the method that estimated z, such as "pathwise". It is "exact" where
-      t = T.
+    - `gradient_method` is the method that estimated the gradient, such as "pathwise". It is "exact"
+      where t = T. All of it is None if no gradient was requested.
     - `choices` says which start, estimator and tuning served which points.
     - `history`, `levels` and `tails` are statistics of the run for plots and for `diagnose`.
     """
@@ -162,7 +173,11 @@ class Correction:
 
     @property
     def unmet(self) -> NDArray[np.bool_]:
-        """Whether each point missed a requested tolerance or has no finite answer, (points,)."""
+        """Whether each point lacks the answer that was requested, (points,).
+
+        Such a point missed a requested tolerance, has no finite answer, or met the tolerance with
+        an unknown bias (unless the surrogate was kept).
+        """
         fine = [Status.CONVERGED, Status.KEPT_SURROGATE]
         if not self.rule.has_tolerance:
             fine += [Status.BUDGET_EXHAUSTED, Status.INTERRUPTED, Status.OVER_TIME]

@@ -1,9 +1,6 @@
 """Statistics of a run that `diagnose` reads: moments of increments, tails of replicates.
 
-`Levels.of` and `Tails.of` compute them from accumulators. `Levels` has the usual statistics of
-multilevel Monte Carlo: mean, variance, kurtosis and cost of every increment, and whether levels
-telescope. `Tails` has the checks of the transport code MCNP: the variance of the variance, and the
-exponent k of the tail of a density ~ x^-k. The variance exists only if k > 3.
+`Levels.of` and `Tails.of` compute them from accumulators.
 """
 
 from collections.abc import Iterable
@@ -31,7 +28,11 @@ TAIL_FRACTION, SMALLEST_TAIL = 1 / 20, 3
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Statistics of the increments at the points of one accumulator."""
+    """Statistics of the increments at the points of one accumulator.
+
+    These are the usual statistics of multilevel Monte Carlo: mean, variance, kurtosis and cost of
+    every increment, and whether levels telescope.
+    """
 
     points: NDArray[np.int64]  # their indices in the arrays of the user
     names: tuple[str, ...]  # of the increments
@@ -69,7 +70,11 @@ class Levels:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """Tails of the distribution of the replicates at every point; all arrays are (points,)."""
+    """Tails of the distribution of the replicates at every point; all arrays are (points,).
+
+    The checks are those of the transport code MCNP: the variance of the variance, and the exponent
+    k of the tail of a density ~ x^-k. The variance exists only if k > 3.
+    """
 
     kurtosis: Floats
     variance_of_variance: Floats  # squared relative error of the variance

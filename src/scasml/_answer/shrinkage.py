@@ -1,17 +1,8 @@
 """Shrinkage: how much of a correction to keep, given its noise.
 
-A correction that is smaller than its own error makes an answer worse than the surrogate. Keeping
-only a fraction of it avoids this on average. `kept_share` computes the fractions of a batch of
-points from their corrections, standard errors and biases.
-
-The defects of a batch are modelled as draws from N(0, tau^2) (empirical Bayes). The error of a
-correction has the variance s^2 = stderr^2 + bias^2, so the correction is a draw from
-N(0, tau^2 + s^2). The fraction tau^2/(tau^2 + s^2) of it is kept. The likelihood of the batch
-estimates tau. It also decides between one tau for all points and a tau proportional to s. If errors
-alone explain the sizes of the corrections, tau is 0.
-
-In this module, `noise` (points,) is s^2, and `freedom` (points,) holds the degrees of freedom of
-its estimate.
+`kept_share` computes the fractions for a batch of points from their corrections and errors. Here
+`noise` (points,) is the variance s^2 = stderr^2 + bias^2 of the error of a correction, and
+`freedom` (points,) holds the degrees of freedom of its estimate.
 """
 
 import numpy as np
@@ -29,6 +20,9 @@ EVIDENCE, INDIFFERENCE = 10.0, 2.0
 
 def kept_share(correction: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
     """Return the fraction of each correction to keep, between 0 and 1, shape (points,).
+
+    A correction that is smaller than its own error makes an answer worse than the surrogate.
+    Keeping only a fraction of it avoids this on average.
 
     The fraction 0 keeps the surrogate and 1 keeps the raw estimate. It is 1 where the correction or
     its standard error is not finite, or the standard error is 0.
@@ -56,7 +50,14 @@ def _false_alarm_rate(points: int) -> float:
 
 
 def _shrink(m: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
-    """Return the fractions for corrections `m` whose standard errors are positive."""
+    """Return the fractions for corrections `m` whose standard errors are positive.
+
+    The defects of a batch are modelled as draws from N(0, tau^2) (empirical Bayes). The error of a
+    correction has the variance s^2, so the correction is a draw from N(0, tau^2 + s^2). The
+    fraction tau^2/(tau^2 + s^2) of it is kept. The likelihood of the batch estimates tau. It also
+    decides between one tau for all points and a tau proportional to s. If errors alone explain the
+    sizes of the corrections, tau is 0.
+    """
     if len(m) == 1:
         return (np.abs(m) > half_width(LEVEL, count, stderr, bias)).astype(float)
     variance, freedom = _moderated(stderr**2, count - 1)
@@ -72,7 +73,7 @@ def _shrink(m: Floats, count: Floats, stderr: Floats, bias: Floats) -> Floats:
 
 
 def _moderated(variance: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Shrink estimated variances toward each other, as far as estimation explains their scatter.
+    """Shrink variances toward each other, as far as their scatter can be estimation error.
 
     This is the empirical Bayes method of Smyth (2004). `variance` and `freedom`, its degrees of
     freedom, have shape (points,). Returns the new variances and their degrees of freedom.
@@ -121,10 +122,11 @@ def _exceeds_noise(squares: Floats, noise: Floats, freedom: Floats) -> bool:
 
 
 def _likely_share(squares: Floats, noise: Floats, freedom: Floats) -> Floats:
-    """Return tau^2/(tau^2 + noise), shape (points,), for the smallest tau that is likely enough.
+    """Return tau^2/(tau^2 + noise), shape (points,), for the estimated tau.
 
-    tau^2 is common to all points, or proportional to `noise`. The likelihood is that of t
-    variables, so a variance that was underestimated by chance does not inflate tau.
+    tau is the smallest value whose deviance is within INDIFFERENCE of the best. tau^2 is common to
+    all points, or proportional to `noise`. The likelihood is that of t variables, so a variance
+    that was underestimated by chance does not inflate tau.
     """
 
     def best(shape: Floats) -> tuple[float, Floats]:

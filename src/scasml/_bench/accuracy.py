@@ -1,9 +1,7 @@
 """Error against CPU time of every method, on one surrogate at the same points.
 
-`scasml bench accuracy` prints the table of docs/accuracy.md: surrogates that are trained, trained
-briefly, perturbed to a relative error of about 0.5, and very good. `scasml bench accuracy FILE
-[POINTS]` prints it for one saved surrogate, at the points of a file or at random points of its
-problem, and draws a picture.
+`scasml bench accuracy` prints the table of docs/accuracy.md, for several surrogates.
+`scasml bench accuracy FILE [POINTS]` prints it for one saved surrogate, and draws a picture.
 """
 
 import itertools
@@ -147,7 +145,10 @@ def perturbed(model: Callable[..., Any], size: float, dim: int) -> Callable[...,
 
 
 def pairs() -> Iterator[Pair]:
-    """Yield four surrogates for each of the five problems of the paper, most of them trained."""
+    """Yield four surrogates for each of the five problems of the paper.
+
+    They are trained, trained briefly, perturbed to a relative error of about 0.5, and very good.
+    """
     zoo: dict[str, Problem] = {
         "convection-diffusion 10d": problems.convection_diffusion(10),
         "Burgers 20d, sigma0 0.25": problems.burgers(20),
@@ -181,7 +182,8 @@ def _burgers_solution(t: Any, x: Any) -> Any:
 def main(*arguments: str) -> None:
     """Print the table of docs/accuracy.md, or that of a saved surrogate with its picture.
 
-    The arguments are the file of the surrogate, and then a file of points, which may be left out.
+    The arguments are the file of the surrogate and a file of points. Without the latter, random
+    points of the problem are used.
     """
     if arguments:
         model = surrogates.load(arguments[0])

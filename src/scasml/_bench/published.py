@@ -1,9 +1,7 @@
 """The simulation from zero against published values that were verified again.
 
-`rows` returns the problems with their published values, and `simulate` simulates one of them. The
-tests require |estimate - value| <= 3 stderr + bias for every row. They also require a relative
-standard error of at most 0.5 %, or 0.2 % if mu or sigma depends on the state. `noisy_z` shows how
-the published value of one problem became wrong.
+`rows` returns the problems with their published values, and `simulate` simulates one of them.
+`noisy_z` shows how the published value of one problem became wrong.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +12,10 @@ from .. import Correction, Picard, Problem, correct, problems
 
 
 class Row(NamedTuple):
-    """A problem with its published value, and how it is simulated."""
+    """A problem with its published value, and how it is simulated.
+
+    The tests require |estimate - value| <= 3 e + bias, with the standard error e of the estimate.
+    """
 
     name: str
     problem: Problem
@@ -51,7 +52,7 @@ def rows() -> list[Row]:
         table.append(Row(f"sine-Gordon {dim}d, T = .3", problem, value, three, replicates))
     barenblatt = zoo.black_scholes_barenblatt(100)
     slopes = tuple(2 * np.exp(0.21) * barenblatt.x0)  # z_i = .4 x_i d_i u = .8 x_i^2 e^.21
-    varying: dict[str, Any] = {"stderr": 0.002}
+    varying: dict[str, Any] = {"stderr": 0.002}  # where mu or sigma depends on the state
     return [
         *table,
         Row(

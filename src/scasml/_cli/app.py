@@ -41,7 +41,7 @@ def _start(
         sys.path.insert(0, "")
         try:
             importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ArgumentError(
                 f"import must name a module that can be imported, got {name!r} "
                 f"({first_line(error)}): check its name and its code."

@@ -1,10 +1,5 @@
 """The interface of an equation, as the estimators see it, and the value and gradient it has.
 
-An equation is a semilinear parabolic PDE, written for one point:
-
-    u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 on [0, T) x R^d
-    u(T, .) = g,    z = sigma^T grad u
-
 The user's `Problem` is an equation, and so is the `Defect` of a surrogate. Simulation without a
 surrogate, correction, and correction of a correction are therefore the same code.
 """
@@ -37,6 +32,9 @@ class Solution(NamedTuple):
 
 class AbstractEquation(eqx.Module):
     """A semilinear parabolic PDE, as the estimators see it.
+
+        u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 on [0, T) x R^d
+        u(T, .) = g,    z = sigma^T grad u
 
     The estimators use F in two parts: `source` is F(t, x, 0, 0) and `difference` is
     F(t, x, new) - F(t, x, old). The residual of a surrogate appears in the `source` of its defect
@@ -110,7 +108,8 @@ def check_scalar_function(
     () and (1,), and ArgumentTypeError if the evaluation fails or the result is not a real number.
     """
     try:
-        out = jax.eval_shape(function, *inputs)
+        # JAX crashes if the same NumPy function is traced a second time, so it gets a new function.
+        out = jax.eval_shape(lambda *inputs: function(*inputs), *inputs)
     except Exception as error:
         dim = max(i.shape[0] for i in inputs if i.shape)
         raise ArgumentTypeError(

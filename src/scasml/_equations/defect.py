@@ -1,12 +1,6 @@
 """The equation that the defect u - uh of a surrogate uh solves, without approximation.
 
-An equation and a surrogate come in, the equation of the defect v = u - uh comes out. It has the
-residual eps, the terminal condition gb and the nonlinearity Fb, with zh = sigma^T grad uh and
-z = sigma^T grad v:
-
-    eps(t, x)      = uh_t + <mu, grad uh> + 1/2 Tr(sigma sigma^T Hess uh) + F(t, x, uh, zh)
-    gb(x)          = g(x) - uh(T, x)
-    Fb(t, x, v, z) = F(t, x, uh + v, zh + z) - F(t, x, uh, zh) + eps(t, x)
+An equation and a surrogate come in, the equation of the defect v = u - uh comes out.
 """
 
 import equinox as eqx
@@ -25,7 +19,14 @@ from .surrogate import AbstractSurrogate
 
 
 class Defect(AbstractEquation):
-    """The equation of the defect u - uh.
+    """The equation of the defect v = u - uh.
+
+    It has the residual eps, the terminal condition gb and the nonlinearity Fb, with
+    zh = sigma^T grad uh and z = sigma^T grad v:
+
+        eps(t, x)      = uh_t + <mu, grad uh> + 1/2 Tr(sigma sigma^T Hess uh) + F(t, x, uh, zh)
+        gb(x)          = g(x) - uh(T, x)
+        Fb(t, x, v, z) = F(t, x, uh + v, zh + z) - F(t, x, uh, zh) + eps(t, x)
 
     `surrogate` must be an `AbstractSurrogate`, such as the result of `scasml.surrogates.wrap`;
     anything else raises ArgumentTypeError. With `hutchinson`, the trace in the residual eps is
@@ -69,8 +70,8 @@ class Defect(AbstractEquation):
     def source(self, t: Array, x: Array, key: PRNGKeyArray) -> Array:
         """Return the residual eps.
 
-        `key` may be used to estimate traces, because eps is linear in them. The arguments u and z
-        of F are not estimated, because F is not linear.
+        With `hutchinson`, the trace is drawn from `key`; uh and zh are exact. eps is linear in the
+        trace, so its mean is right. F is not linear in its arguments u and z.
         """
         trace_key, key = jax.random.split(key)
         u, z, parabolic = self.generator(t, x, trace_key)

@@ -24,7 +24,10 @@ class AbstractDomain(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, dim: int, horizon: float) -> tuple[Array, Array]:
-        """Return one point (t, x), drawn uniformly; t is a scalar in [0, horizon], x is (dim,)."""
+        """Return one random point (t, x) of the set; `Queries` picks a given one.
+
+        t is a scalar in [0, horizon], and x is (dim,).
+        """
 
 
 @dataclass(frozen=True)

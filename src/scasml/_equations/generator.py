@@ -1,12 +1,6 @@
 """The generator of the paths, applied to a surrogate: u, z = sigma^T grad u and u_t + L u.
 
-`Generator` takes a surrogate, and returns these three at a point (t, x). Its main route applies
-Ito's formula to the process u(t, X), which has the value u, the noise z and the drift
-
-    u_t + L u = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
-
-One forward pass computes all three and forms no Hessian. The method is the forward Laplacian, with
-the time derivative and the drift of X in the same pass.
+`Generator` takes an equation and a surrogate, and returns these three at a point (t, x).
 """
 
 from typing import Any
@@ -54,14 +48,23 @@ class Generator(eqx.Module):
         "closed"    from the derivatives of a `ClosedForm`, if sigma is a scalar or diagonal.
         "hessian"   by reverse mode, for functions without forward mode.
 
+    Ito's formula is applied to the process u(t, X), which has the value u, the noise z and the
+    drift
+
+        u_t + L u = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u).
+
+    One forward pass computes all three and forms no Hessian. The method is the forward Laplacian,
+    with the time derivative and the drift of X in the same pass.
+
     The head of a `Layered` surrogate, u(t, x) = head(t, W x), is differentiated along the columns
     of W sigma. For a constant sigma, min(d, width) directions suffice: if (W sigma)^T = Q R, then
     W sigma sigma^T W^T = R^T R. So the head is differentiated along the rows of R, and Q times
     these derivatives is z.
 
-    While W is trained, Q is held constant and R = Q^T (W sigma)^T. The derivative of R^T R in W is
-    still exact, and no factorisation is differentiated. The derivative of Q R in W is not exact, so
-    z is computed separately.
+    When u_t + L u is differentiated in W (training), Q counts as a constant, and R is
+    Q^T (W sigma)^T. The derivative of R^T R, and so of u_t + L u, is exact all the same, and no
+    factorisation is differentiated. The derivative of z, as Q times the derivatives along the rows
+    of R, is not exact, so z is computed by reverse mode.
     """
 
     surrogate: AbstractSurrogate
@@ -192,7 +195,8 @@ class Generator(eqx.Module):
         """Return the noise of W X, and the matrix that turns the noise of u into z.
 
         The noise has shape (n, width) and the matrix (d, n), for n directions. The matrix is None
-        if the noise of u is z, or if it does not determine z.
+        if the noise of u is z, or if it does not determine z; `separate_gradient` distinguishes the
+        two cases.
         """
         if self.constant_directions is not None:
             directions, rotation = self.constant_directions
@@ -241,7 +245,7 @@ def _constant_directions(
     The first result is a pair (directions, rotation). `directions`, (n, width), has the rows along
     which the head is differentiated: n = min(d, width) if `reduce` is true, otherwise n = d.
     `rotation`, (d, n), turns these derivatives into z. It is None if the derivatives are z, or if
-    they do not determine z.
+    they do not determine z; the second result distinguishes the two cases.
     """
     # While a network is trained, its weights W are traced.
     is_trained = isinstance(weight, Tracer)

@@ -1,16 +1,8 @@
 """Ito's formula, applied to one primitive of a function after the other.
 
-`apply_ito` takes a function f and one process (`Ito`) for each argument. It returns the value, the
-noise and the drift of the result. Let dY = b dt + sum_k S_k dW^k, where b is the drift of Y and the
-rows S_k are its noise. Then f(Y) is an Ito process too, with
-
-    drift   b'   = f'(Y)[b] + 1/2 sum_k f''(Y)[S_k, S_k]
-    noise   S'_k = f'(Y)[S_k]
-
-`apply_ito` interprets the jaxpr of f and applies this rule to one jaxpr equation after the other,
-without approximation. Some primitives have a cheap special rule. Any other primitive is
-differentiated by two nested jvps. An operand is moving if it is an `Ito`, and noisy if it is an
-`Ito` whose noise is not None.
+`apply_ito` takes a function and one process (`Ito`) for each argument. It returns the value, the
+noise and the drift of the result. In this module an operand is moving if it is an `Ito`, and noisy
+if it is an `Ito` whose noise is not None.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +28,16 @@ from .primitives import CALLS, ELEMENTWISE, LINEAR, LINEAR_IN_ONE
 
 
 def apply_ito(function: Callable[..., Array], *inputs: Ito) -> tuple[Array, Array, Array]:
-    """Apply Ito's formula to a function of arrays that returns one array.
+    """Apply Ito's formula to a function f of arrays that returns one array.
+
+    Let dY = b dt + sum_k S_k dW^k, where b is the drift of Y and the rows S_k are its noise. Then
+    f(Y) is an Ito process too, with
+
+        drift   b'   = f'(Y)[b] + 1/2 sum_k f''(Y)[S_k, S_k]
+        noise   S'_k = f'(Y)[S_k]
+
+    The jaxpr of f is interpreted: this rule is applied to one jaxpr equation after the other,
+    without approximation.
 
     `inputs` holds one process for each argument; at least one must be noisy. Returns the value, the
     noise as a dense array (directions, *shape of the value), and the drift in the shape of the
@@ -122,7 +123,8 @@ def _apply_formula(
 ) -> list[Ito]:
     """Return the floating-point outputs of one jaxpr equation, by the cheapest rule for it.
 
-    `operands`, `f` and `moving` are as in `Step`.
+    Some primitives have a cheap special rule. Any other primitive is differentiated by two nested
+    jvps. `operands`, `f` and `moving` are as in `Step`.
     """
     name = equation.primitive.name
     step = Step(name, equation.params, operands, f, moving)

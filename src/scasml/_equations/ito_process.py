@@ -1,10 +1,8 @@
 """An Ito process as a value with its noise and drift, and the derivatives that Ito's formula needs.
 
-A process moves as dY = b dt + sum_k S_k dW^k. A direction k is one component W^k of the Brownian
-motion. The noise S has one row S_k, in the shape of Y, for each direction. Time has no noise
-(None). If sigma is diagonal, entry i of X moves with direction i only, and most entries of S are 0.
-They stay 0 under functions that act on each coordinate, or on a coordinate and some neighbours.
-Then `BandedNoise` stores d numbers for each of a small number of bands, instead of d^2.
+A process `Ito` moves as dY = b dt + sum_k S_k dW^k. A direction k is one component W^k of the
+Brownian motion. The noise S has one row S_k, in the shape of Y, for each direction. `BandedNoise`
+stores a noise most of whose entries are 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +21,10 @@ class BandedNoise(NamedTuple):
     `scales` maps each shift to an array in the shape of the value. Its entries at index i along
     `axis` are the coefficients of dW^(i + shift). One shift with its array is a band. `directions`
     is the total number of directions.
+
+    If sigma is diagonal, entry i of X moves with direction i only, and most entries of its noise
+    are 0. They stay 0 under functions that act on each coordinate, or on a coordinate and some
+    neighbours. A banded noise stores d numbers for each of a small number of bands, instead of d^2.
     """
 
     scales: dict[int, Array]
@@ -62,7 +64,8 @@ class Ito(NamedTuple):
 
     Attributes:
         value: an array of any shape.
-        noise: a dense array (directions, *shape of the value), a `BandedNoise`, or None.
+        noise: a dense array (directions, *shape of the value), a `BandedNoise`, or None
+            (as for time).
         drift: an array in the shape of the value.
     """
 

@@ -1,15 +1,7 @@
 """An equation whose first order in u and z is moved into the paths, without approximation.
 
-An equation comes in, an equation comes out. With a = F_u and b = F_z at (t, x, 0, 0),
-
-    F(t, x, v, z) = F(t, x, 0, 0) + a v + <b, z> + R(t, x, v, z)
-
-    v_t + <mu + sigma b, grad v> + 1/2 Tr(sigma sigma^T Hess v) + a v
-        + F(t, x, 0, 0) + R(t, x, v, z) = 0
-
-Here v is the solution and z = sigma^T grad v. The paths have the additional drift sigma b, and each
-path carries the factor exp(int a dt) of the potential a. For the defect of a surrogate, a and b are
-the derivatives at the surrogate, and R is of second order in its error.
+An equation comes in, a `LinearisedEquation` comes out. Its nonlinearity has no first order in u and
+z. Its method `tilt` returns the first order, as an additional drift and a potential of the paths.
 """
 
 import equinox as eqx
@@ -23,6 +15,17 @@ from .base import AbstractEquation, Solution
 
 class LinearisedEquation(AbstractEquation):
     """The equation with F(t, x, 0, 0) + R in the place of F.
+
+    With a = F_u and b = F_z at (t, x, 0, 0), the solution v and z = sigma^T grad v satisfy
+
+        F(t, x, v, z) = F(t, x, 0, 0) + a v + <b, z> + R(t, x, v, z)
+
+        v_t + <mu + sigma b, grad v> + 1/2 Tr(sigma sigma^T Hess v) + a v
+            + F(t, x, 0, 0) + R(t, x, v, z) = 0
+
+    The paths have the additional drift sigma b, and each path carries the factor exp(int a dt) of
+    the potential a. For the defect of a surrogate, a and b are the derivatives at the surrogate,
+    and R is of second order in its error.
 
     `tilt` returns the first order of F as a drift and a potential. `dynamics` is that of the
     original equation, so it does not contain them. `scasml.paths.Tilted` takes both.

@@ -64,8 +64,8 @@ class Problem(AbstractEquation):
         drift: mu, as a scalar, an array (d,), or a function of (t, x) that returns (d,).
         diffusion: sigma, as a scalar, the diagonal (d,) of a matrix, a matrix (d, d), or a function
             of (t, x) that returns one of these.
-        dynamics: replaces `drift` and `diffusion`, for paths whose distribution is known: a
-            `GeometricBrownian` or an `OrnsteinUhlenbeck`.
+        dynamics: replaces `drift` and `diffusion`: an `AbstractDynamics`, such as
+            `GeometricBrownian`, `OrnsteinUhlenbeck` or your own.
         nonlinearity: F, a function of (t, x, u, z) that returns a scalar. The default is F = 0.
         name: a name, used in messages and for the files of trained surrogates.
         reference: a known solution, which `exact` returns.

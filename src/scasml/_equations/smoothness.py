@@ -1,9 +1,7 @@
 """What the code of g and F says about their smoothness, without running them.
 
 An equation comes in, a boolean comes out: whether g or F may be rough, and whether F is affine in u
-and z. A function is rough if it has a kink or a discontinuity. A pathwise derivative of g misses
-what happens at a discontinuity, and a second derivative misses what happens at a kink. The same
-holds for F where the residual is differentiated.
+and z. A function is rough if it has a kink or a discontinuity.
 """
 
 from typing import Any
@@ -28,14 +26,21 @@ _ROUGH = frozenset(
 
 @cached_by_structure
 def terminal_may_be_rough(equation: AbstractEquation) -> bool:
-    """Whether the code of g has a primitive that can make g rough in x."""
+    """Whether the code of g has a primitive that can make g rough in x.
+
+    A pathwise derivative of g misses what happens at a discontinuity, and a second derivative
+    misses what happens at a kink.
+    """
     _, x = abstract_point(equation.dim)
     return any_equation(jax.make_jaxpr(equation.terminal)(x).jaxpr, _is_rough, [True])
 
 
 @cached_by_structure
 def nonlinearity_may_be_rough(equation: AbstractEquation) -> bool:
-    """Whether the code of F has a primitive that can make F rough in x, u or z."""
+    """Whether the code of F has a primitive that can make F rough in x, u or z.
+
+    Where the residual is differentiated, F must be as smooth as g; see `terminal_may_be_rough`.
+    """
     return _difference_may_be_rough(equation, [False, True, True, True])
 
 

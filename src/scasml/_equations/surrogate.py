@@ -51,7 +51,10 @@ class ClosedForm(NamedTuple):
 
 
 class AbstractSurrogate(eqx.Module):
-    """An approximation u(t, x) of the solution, for one point: t is a scalar and x is (d,)."""
+    """An approximation u(t, x) of the solution, for one point: t is a scalar and x is (d,).
+
+    A subclass defines `terminal_function` and `form`; both may be None.
+    """
 
     @abc.abstractmethod
     def __call__(self, t: Array, x: Array) -> Array:

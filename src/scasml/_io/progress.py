@@ -12,17 +12,22 @@ from .._support.errors import missing_extra
 
 
 class Progress(NamedTuple):
-    """The progress of a correction. Its `progress` function receives it several times a second."""
+    """The progress of a correction. Its `progress` function receives it several times a second.
+
+    - `points_done`, `points`: the number of points that are done, and of all points.
+    - `rows`: the number of replicates so far, summed over the points.
+    - `worst`: the largest ratio of the half width of the 95 % interval to the value, among the
+      points that are not done; NaN while it is unknown.
+    - `seconds`: since the start of the run.
+    - `seconds_left`: predicted from the decay of the half width as 1/sqrt(replicates). Infinite if
+      it is unknown, or if neither a clock nor a reachable rule ends the run.
+    """
 
     points_done: int
     points: int
-    rows: int  # the number of replicates so far, summed over the points
-    # The largest ratio of the half width of the 95 % interval to the value, among the points that
-    # are not done; NaN while it is unknown.
+    rows: int
     worst: float
-    seconds: float  # since the start of the run
-    # Predicted from the decay of the half width as 1/sqrt(replicates). Infinite if no stopping rule
-    # is given, or if no number of replicates reaches the tolerance.
+    seconds: float
     seconds_left: float
 
 

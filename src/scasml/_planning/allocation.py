@@ -1,19 +1,8 @@
 """Allocation: the samples per increment that reach a standard error with the least work.
 
-Increment k has the variance v_k and the work c_k per sample. The least work for a standard error of
-1 is (sum_k sqrt(v_k c_k))^2, with samples N_k proportional to sqrt(v_k / c_k). Work is counted from
-the code and not timed, so allocations are the same in every run.
-
-With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of the mean over a
-net of N samples falls as N^-1 to N^-3. A pilot has small nets, from which this exponent cannot be
-estimated. The size of a replicate is chosen as if the variance fell as N^-2.5. If it falls more
-slowly, more replicates are nearly as efficient as larger ones. If it falls faster, few paths are
-wasted. Every replicate has a fixed overhead, such as its scrambling. Its paths take at least as
-much work as that overhead.
-
-The last increments may be omitted where a pilot bounds what they add. The bound then counts as
-bias, and the statistical error must be smaller by it. An increment is omitted if (its work over all
-work) exceeds (its bound over the tolerance).
+`allocate` takes a stopping rule, and the work and the variance of one sample of each increment. It
+returns an `Allocation`. Work is counted from the code and not timed, so allocations are the same in
+every run.
 """
 
 from typing import NamedTuple
@@ -93,11 +82,15 @@ def _omit(
 ) -> Floats:
     """Set the entries of omitted increments in `samples` to 0, and bound what they add.
 
-    The bound has shape (points,). `target` (points,) is half the tolerance.
+    The bound has shape (points,). It counts as bias, and the statistical error must be smaller by
+    it. `target` (points,) is half the tolerance if there is one, and the standard error aimed for
+    otherwise.
+
+    The increments are tried from the last one backwards, and never the first two. An increment is
+    omitted if all later ones are, if its fraction of the work exceeds (the bounds of it and all
+    later ones) over the tolerance, and if that quotient is at most `largest_omission`.
     """
     omitted, may_omit = np.zeros(len(samples)), np.full(len(samples), True)
-    # The first two increments are never omitted. An increment is omitted only if all later ones
-    # are.
     for k in reversed(range(2, samples.shape[1])):
         of_work = samples[:, k] * work[k] / np.maximum(samples @ work, 1.0)
         of_tolerance = (omitted + contribution[:, k]) / (2 * target)
@@ -119,6 +112,8 @@ def _samples(
 ) -> NDArray[np.int32]:
     """Return the samples of one replicate, (points, increments), powers of 2 within the bounds.
 
+    Increment k has the variance v_k and the work c_k per sample. The least work for a standard
+    error of 1 is (sum_k sqrt(v_k c_k))^2, with samples N_k proportional to sqrt(v_k / c_k).
     Increments that are not `included` (points, increments) get 0 samples.
     """
     fewest, most = bounds
@@ -129,10 +124,15 @@ def _samples(
         minimum, net = policy.min_replicates, policy.net_size
         # Samples of the largest increment in all replicates together.
         samples = largest * np.sum(root, 1) / target**2
-        # The work of a replicate whatever the size of its nets, and the size of a net that takes as
-        # much work.
+        # The work of a replicate whatever the size of its nets, such as their scrambling, and the
+        # size of a net that takes as much work. The nets are at least that large.
         fixed = policy.replicate_overhead + (included * fewest * work)[:, 2:].sum(1)
         matching = fixed * largest / np.maximum(density[:, :2] @ work[:2], 1.0)
+        # With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of the mean
+        # over a net of N samples falls as N^-1 to N^-3. A pilot has small nets, from which this
+        # exponent cannot be estimated. The size is chosen as if the variance fell as N^-2.5. If it
+        # falls more slowly, more replicates are nearly as efficient as larger ones. If it falls
+        # faster, few paths are wasted.
         efficient = net * (samples / (net * minimum)) ** (1 / policy.net_rate_for_sizing)
         size = np.minimum(np.maximum(efficient, matching), np.maximum(samples / minimum, 1))
         scale = size / largest

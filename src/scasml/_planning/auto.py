@@ -1,13 +1,7 @@
 """`method="auto"`: pilots choose start, estimator and tuning, separately at each point.
 
-If the user wants only a value to a tolerance, starts are tried in the order of the work of their
-pilots. A start serves a point at once if its predicted work there is close to the least work that
-the next start can need. If the user wants gradients, or names no tolerance, the first start is
-tried alone.
-
-The start that is tried last, or alone, serves the points where its defect is a small part of the
-solution and little work remains. For all other points, `selection` tries the remaining starts and
-takes the candidate with the least predicted work. No pilot begins after the deadline.
+`choose` takes a `Task` and the starts that are offered, and returns a `Plan`. After the deadline,
+no further pilot begins.
 """
 
 import itertools
@@ -72,7 +66,11 @@ def choose(task: Task, starts: Sequence[Start]) -> Plan:
 def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> Plan:
     """Plan every point with the first start that is good enough there.
 
-    `by_least_work` plans the points without such a start.
+    `order_of_trial` says which starts are tried here. A start that is followed by another serves a
+    point at once if its predicted work there is close to the least work that the next start can
+    need. The start that is tried last, or alone, serves the points where its defect is a small part
+    of the solution and little work remains. For all other points, `by_least_work` tries the
+    remaining starts and takes the candidate with the least predicted work.
     """
     checks.refuse(task, is_discretised=estimator.step_order(starts[0].equation)[0] > 0)
     ordered = order_of_trial(task, starts, estimator)
@@ -95,9 +93,10 @@ def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -
 def order_of_trial(task: Task, starts: Sequence[Start], estimator: Linearised) -> list[Start]:
     """Return the starts in the order in which they are tried.
 
-    If only a value to a tolerance is wanted, the order is that of the work of their pilots.
-    Otherwise only the first start is tried, whose gradient is usually the best. Zero is included if
-    its pilot is cheap, or if the equation is linear.
+    For `with_gradient=False` and a tolerance, starts other than zero come in the order of the work
+    of their pilots. Zero comes before them if its pilot is cheap or the equation is linear, and is
+    left to `selection` otherwise. In all other cases only the first start is tried, whose gradient
+    is usually the best.
     """
     if len(starts) == 1 or not task.rule.has_tolerance or task.gradient:
         return [starts[0]]

@@ -29,10 +29,13 @@ BIASED_SCORE = 1e30
 class Candidate:
     """A start and an estimator, with what their pilots measured at some points of a task.
 
-    The arrays have one entry per point of the task, which is NaN or infinite at points that were
-    not tried. `score` is the predicted work, multiplied by a factor that grows with the level bias
-    relative to the standard error. The smaller score is the better one. It is infinite where the
-    candidate is refused.
+    The arrays have one entry per point of the task. At points that were not tried, `score` is
+    infinite, `value`, `value_stderr` and `distance` are NaN, and the biases and `stderr` are 0.
+
+    The smaller score is the better one. It is the predicted work, multiplied by a factor that grows
+    with the level bias relative to `stderr`. Where the level bias exceeds `stderr`, the score is
+    BIASED_SCORE times their ratio, whatever the work. It is infinite where the candidate is
+    refused.
     """
 
     start: Start
@@ -70,6 +73,10 @@ class Candidate:
     def is_suspect(self, policy: Policy) -> NDArray[np.bool_]:
         """Return a mask of the points where the defect is large, or where much work remains.
 
+        These are the points that were tried and where the defect, with two standard errors, exceeds
+        the fraction `suspect_defect` of the value, the predicted work reaches `suspect_work`, or
+        the candidate is refused.
+
         A network that was fitted at few points may have a large residual whose mean along paths is
         small. Its defect is then small, but its replicates are noisy and need much work.
         """
@@ -90,8 +97,8 @@ class Candidate:
     def plan(self, rows: NDArray[np.int64], reason: str) -> Plan:
         """Return assignments of the points `rows` that were tried, with their steps settled.
 
-        Settling the steps may run more pilots, whose cost is that of the plan. `reason` says why
-        the candidate was taken.
+        Settling the steps may run more pilots. The cost of the plan covers these further pilots
+        only; the first ones are in `cost`. `reason` says why the candidate was taken.
         """
         parts = (trial.plan(np.flatnonzero(np.isin(tried, rows))) for tried, trial in self.trials)
         return sum(parts, Plan()).with_reason(reason)
@@ -125,7 +132,7 @@ def try_candidate(
     value, value_stderr, distance = unknown.copy(), unknown.copy(), unknown.copy()
     for served, trial in trials:
         found = trial.measurement
-        score[served] = _score(trial)
+        score[served] = trial_score(trial)
         level_bias[served] = np.nan_to_num(trial.settled.level_bias)
         step_bias[served], stderr[served] = found.step_bias, trial.settled.stderr
         value[served], distance[served] = found.value, np.abs(found.defect)
@@ -134,7 +141,7 @@ def try_candidate(
     return Candidate(start, estimator, steps, tuple(trials), *arrays)
 
 
-def _score(trial: Trial) -> Floats:
+def trial_score(trial: Trial) -> Floats:
     """Return the score of a trial at its points."""
     task, look, settled = trial.task, trial.look, trial.settled
     bias, stderr, work = np.nan_to_num(settled.level_bias), settled.stderr, settled.work
@@ -201,7 +208,7 @@ def pilot_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
 
 def least_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
     """Return the least work of a correction at one point, including its pilot."""
-    policy: Policy = task.policy
+    policy = task.policy
     _, measuring = estimator.step_order(start.equation)
     fewest = estimator.sample_bounds()[0] * (np.arange(len(estimator.increments)) < measuring)
     tuning = estimator.pilot_tuning(start.equation, "pathwise")

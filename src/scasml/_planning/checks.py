@@ -1,4 +1,4 @@
-"""Checks of the coefficients at the points and along probe paths, before anything is simulated."""
+"""Checks of the coefficients at the points and along probe paths, before any pilot."""
 
 from typing import Any
 
@@ -20,10 +20,11 @@ from .task import Task
 def refuse(task: Task, is_discretised: bool) -> None:
     """Raise `ArgumentError` if the coefficients are not finite, or sigma is singular, at a point.
 
-    If `is_discretised`, paths are simulated in steps, and probe paths are checked too.
+    Points are checked unless sigma is constant and X has an exact path law: such coefficients were
+    checked when the problem was built. Probe paths are checked if `is_discretised`, which says that
+    paths are simulated in steps, and X has no exact path law.
     """
     dynamics = task.equation.dynamics
-    # Constant coefficients were checked when the problem was built.
     if dynamics.constant_diffusion is None or dynamics.exact is None:
         _check_states(task)
     if is_discretised and dynamics.exact is None:
@@ -53,9 +54,11 @@ def _check_states(task: Task) -> None:
 
 
 def _is_singular(diffusion: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which sigma is singular, shape (points,).
+    """Return a mask, (points,), of the points at which sigma is singular.
 
-    `diffusion` has shape (points, d, d), (points, d) for diagonals, or (points,) for numbers.
+    `diffusion` has shape (points, d, d), (points, d) for diagonals, or (points,) for numbers. A
+    number or a diagonal is singular if it has a zero. A matrix is singular if, after its rows are
+    scaled to length 1, the ratio of its smallest to its largest singular value is below CONDITION.
     """
     if diffusion.ndim < 3:
         return (diffusion.reshape(len(diffusion), -1) == 0).any(axis=1)

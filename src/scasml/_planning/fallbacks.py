@@ -28,8 +28,8 @@ def by_picard(task: Task, starts: Sequence[Start], why: str) -> Plan:
 
     Two levels from the first start are tried. Where they leave too much bias, three levels from
     zero are tried, which compile faster than three from a surrogate. Where F is too steep for any
-    of these, the two levels of the paper are taken, whose bias is unknown. `why` says, for the
-    reason of the assignments, why `Linearised` does not serve the points.
+    of these, the two levels of the SCaSML paper are taken, whose bias is unknown. `why` says, for
+    the reason of the assignments, why `Linearised` does not serve the points.
     """
     first, zero = starts[0], starts[-1]
     checks.refuse(task, is_discretised=Picard().step_order(first.equation)[0] > 0)

@@ -41,12 +41,12 @@ class Measurement:
     size_ratio: Floats  # size of all increments over size of those that measure the step bias
     seconds: float  # wall-clock time of one replicate at all points
     replicates: int  # of the pilot, at each point
-    cost: Evaluations  # of the pilot, at all points together
+    cost: Evaluations  # of the pilot, at all points together; zero for a subset of the points
 
     def at(self, rows: NDArray[np.int64]) -> "Measurement":
         """Return the measurement of a subset of the points."""
         arrays = {name: a[rows] for name, a in vars(self).items() if isinstance(a, np.ndarray)}
-        return replace(self, **arrays)
+        return replace(self, cost=Evaluations(), **arrays)
 
     @property
     def total_size(self) -> Floats:

@@ -63,7 +63,7 @@ def measure(task: Task, look: Look) -> Measurement:
     """Run a pilot at all points of the task."""
     requested = (task.rule.replicates or 0) // task.policy.replicates_per_pilot
     count = max(look.replicates, requested)
-    # A block of points after the other, so that memory does not grow with the number of points.
+    # One block of points after the other: replicates are kept until their block is measured.
     numbers_per_point = 4 * count * (len(look.estimator.increments) + 1)
     size = max(row_numbers.NUMBERS_PER_BLOCK // numbers_per_point, 1)
     blocks = [task.everywhere[at : at + size] for at in range(0, len(task), size)]

@@ -1,12 +1,7 @@
 """Probes: the smoothness of g and of the slopes of F where paths go.
 
-A path derivative of g misses the contribution of a discontinuity of g, and a second derivative that
-of a kink of g. With a surrogate, F is part of the residual, and its kinks count like those of g. If
-the code of g contains no primitive that can make a discontinuity or a kink, no probe runs.
-
-Otherwise a probe takes the segment between two simulated states. It bisects the segment repeatedly
-toward the half in which the function changes more. The change vanishes with the length of the
-segment, unless the function is discontinuous there.
+`gradient_methods` returns the gradient methods that are valid at the points of a task.
+`slopes_jump` returns where the slopes of F cannot be differentiated along a path.
 """
 
 from collections.abc import Callable
@@ -50,14 +45,16 @@ def gradient_methods(
 def _gradient_method(task: Task, start: Start, estimator: AbstractTunable) -> NDArray[Any]:
     """Return, for each point, the first of "pathwise", "mixed" and "centred" that is valid.
 
-    If the estimator names a method, it is returned for all points.
+    A path derivative of g misses the contribution of a discontinuity of g, and a second derivative
+    that of a kink of g. If the code of g contains no primitive that can make a discontinuity or a
+    kink, no probe runs. If the estimator names a method, it is returned for all points.
     """
     equation = task.equation
     if estimator.gradient != "auto":
         return np.full(len(task), estimator.gradient, object)
     order = estimator.derivative_order(equation, task.gradient)
-    # With a start, F is part of the residual and is differentiated as often as g. Without one, F is
-    # differentiated once less.
+    # With a start, F is part of the residual and is differentiated as often as g. Its kinks then
+    # count like those of g. Without a start, F is differentiated once less.
     needs_smooth_f = order >= (3 if start.model is None else 2) and equation.uses_z
     has_kinks = needs_smooth_f and nonlinearity_may_be_rough(equation)
     names = np.full(len(task), "mixed" if has_kinks else "pathwise", object)
@@ -141,6 +138,10 @@ class SlopeProbe(eqx.Module):
 
 def _remaining_change(f: Callable[[Array, Array, Array], Array], ends: Array) -> Array:
     """Return (largest change of f after bisection) / (largest absolute value of f before).
+
+    A probe takes the segment between two simulated states. It bisects the segment repeatedly toward
+    the half in which the function changes more. The change vanishes with the length of the segment,
+    unless the function is discontinuous there.
 
     `f(a, b, c)` is the function at the fraction c of the segment from a to b. `ends`, shape
     (2 SEGMENTS, dimension), holds the first ends of all segments, then their second ends.

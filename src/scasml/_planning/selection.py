@@ -36,7 +36,8 @@ def by_least_work(
     """Plan the points `rows` with the candidates that need the least work.
 
     Starts that were not tried yet come first, then tangents, then Picard iteration. `earlier` are
-    the candidates so far. The cost of the plan is that of the new ones.
+    the candidates so far. The cost of the plan covers the pilots started here, not those of
+    `earlier`.
     """
     policy, tried = task.policy, list(earlier)
     for other in sorted(starts, key=lambda start: pilot_work(task, start, estimator)):
@@ -51,7 +52,8 @@ def by_least_work(
     tried = refuse_contradictions(tried, policy)
     older, further, cost = 0, rows, Evaluations()
     for _ in range(policy.tangents):
-        # A second or third tangent is tried only where the one before is the best candidate.
+        # The first tangent is tried everywhere, and a further one only where the one before is the
+        # best candidate.
         further = further[select(tried)[further] >= older]
         older = len(tried)
         tangents, of_slopes = _tangents(task, tried, estimator, further)

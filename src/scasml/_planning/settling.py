@@ -32,7 +32,7 @@ class Settled(NamedTuple):
 
 
 def settle(task: Task, look: Look, found: Measurement, too_steep: NDArray[np.bool_]) -> Settled:
-    """Return the samples that reach the goal of a task with the least work.
+    """Return `Settled`: the samples that reach the goal with the least work, and what they imply.
 
     `found` is what the look measured at the points of the task. `too_steep` (points,) says where F
     is too steep for the level bias to be trusted.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import AbstractEstimator, AbstractTunable
+from ..estimators import AbstractEstimator, AbstractTunable, Tuning
 from ..execution.steepness import steepness_at, terminal_slope
 from . import checks
 from .measurement import Measurement
@@ -47,16 +47,16 @@ class Trial:
 
     def _with_work(self, assignment: Assignment) -> Assignment:
         """Return the assignment with its predicted work and the bound on omitted increments."""
-        settled, equation = self.settled, self.look.start.equation
-        rows = self.task.rows_of(assignment.points)
-        work = lambda tuning: np.sum(
-            sample_work(
-                self.look.estimator, equation, tuning.with_samples(None), self.task.gradient
-            )
-        )
-        factor = work(assignment.tuning) / work(self.look.tuning)
+        settled, rows = self.settled, self.task.rows_of(assignment.points)
+        factor = self._work(assignment.tuning) / self._work(self.look.tuning)
         known = np.where(settled.level_bias <= settled.stderr, settled.work, np.inf)
         return replace(assignment, omitted=settled.omitted[rows], work=factor * known[rows])
+
+    def _work(self, tuning: Tuning) -> float:
+        """Return the work of one sample of every increment."""
+        estimator, equation = self.look.estimator, self.look.start.equation
+        work = sample_work(estimator, equation, tuning.with_samples(None), self.task.gradient)
+        return np.sum(work)
 
 
 def run_trial(
@@ -116,7 +116,9 @@ def plan_given(
     for name, rows in gradient_methods(task, start, estimator).items():
         some = task.at(rows)
         if estimator.measures_samples:
-            trial = run_trial(some, start, estimator, name)
+            fewest = estimator.pilot_tuning(start.equation, name).steps
+            steps = fewest if has_fewest_steps else None
+            trial = run_trial(some, start, estimator, name, steps=steps)
             found += Plan(pilots=trial.measurement.cost) + trial.plan(some.everywhere)
         else:
             samples = estimator.default_tuning(start.equation, task.gradient).samples

@@ -1,17 +1,7 @@
 """Designs: the random numbers of all samples of one mean.
 
 `design` takes keys and returns a function from the index of a sample to its `Draw`: one uniform
-number for its time, and the normal numbers of its path. There are three kinds:
-
-    mc          all samples are independent.
-    antithetic  samples come in pairs with equal times and opposite normal numbers. The times of
-                the pairs are stratified.
-    rqmc        the samples are a scrambled Sobol net. Its first axis is the time. The other axes
-                are principal components of the path, the first of which moves along a heading.
-
-A mean is unbiased under each design. The path of every sample has the right distribution. So has
-the time of every sample under mc and rqmc, and under antithetic the times of all strata together.
-Samples of one design depend on each other, except under mc. Samples of two designs are independent.
+number for its time, and the normal numbers of its path. Samples of two designs are independent.
 """
 
 import math
@@ -62,6 +52,19 @@ def design(
     heading: Array | None,
 ) -> Callable[[Array], Draw]:
     """Return a function from the index of a sample to its `Draw`.
+
+    There are three kinds of designs:
+
+        mc          all samples are independent.
+        antithetic  samples come in pairs with equal times and opposite normal numbers. The times of
+                    the pairs are stratified.
+        rqmc        the samples are a scrambled Sobol net. Its first axis is the time. The other
+                    axes are principal components of the path, the first of which moves along a
+                    heading.
+
+    A mean is unbiased under each design. The path of every sample has the right distribution. The
+    time of every sample has it too under mc and rqmc. Under antithetic, the times of all strata
+    together have it. Samples of one design depend on each other, except under mc.
 
     Arguments:
         sampling: "mc", "antithetic" or "rqmc".

@@ -1,10 +1,7 @@
 """Standard normal numbers, from a key or from uniform random bits.
 
-`normal` takes a key and returns independent numbers, `normal_of` takes 32-bit words and returns
-the normal number of each. In float64 both call JAX. In float32 `normal` uses both words of each
-Threefry block, where JAX uses one so that arrays can be sharded. The inverse error function is that
-of M. Giles, "Approximating the erfinv function" (2010). The tail probability is computed from the
-bits. Computed as 1 - x it would be rounded, and the largest normal numbers would not occur.
+`normal` takes a key and returns independent numbers. `normal_of` takes 32-bit words and returns
+the normal number of each. In float64 both call JAX.
 """
 
 import math
@@ -16,7 +13,8 @@ from jax.extend.random import threefry_2x32
 from jaxtyping import Array, PRNGKeyArray
 
 # Coefficients of erfinv(x)/x with w = -log(1 - x^2), highest power first: a polynomial in w - 2.5
-# for w < 5, and a polynomial in sqrt(w) - 3 beyond.
+# for w < 5, and a polynomial in sqrt(w) - 3 beyond. They are from M. Giles, "Approximating the
+# erfinv function" (2010).
 _CENTRE = (
     2.81022636e-08,
     3.43273939e-07,
@@ -38,7 +36,11 @@ _TAIL += (0.00943887047, 1.00167406, 2.83297682)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Return independent standard normal numbers of the given shape and dtype, from a key."""
+    """Return independent standard normal numbers of the given shape and dtype, from a key.
+
+    In float32 both words of each Threefry block are used. JAX uses one, so that arrays can be
+    sharded.
+    """
     if dtype != np.float32:
         return jax.random.normal(key, shape, dtype)
     size = math.prod(shape)
@@ -59,6 +61,8 @@ def _from_tail(negative: Array, tail: Array) -> Array:
     """Return float32 normal numbers with the tail probability t = (tail + 1/2)/2^32.
 
     The numbers are negative where `negative` is not 0. `tail` has 31 bits, so t is in (0, 1/2).
+    t is computed from the bits. Computed as 1 - x it would be rounded, and the largest normal
+    numbers would not occur.
     """
     t = (tail.astype(jnp.float32) + 0.5) * np.float32(2.0**-32)
     w = -jnp.log(4 * t * (1 - t))

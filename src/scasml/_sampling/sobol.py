@@ -1,10 +1,8 @@
 """A scrambled Sobol net, and the rotations that turn its points into paths.
 
 A point of a net is one unsigned 32-bit word per axis: the binary digits of a number in [0, 1),
-highest digit first. The direction numbers have one row for each bit of the index j of a point.
-Point j is the exclusive or of a shift and of the rows whose bit is set in j. A random linear map of
-the digits (Matousek) and a random shift scramble the net. Each single point is then uniformly
-distributed.
+highest digit first. `scramble` takes the direction numbers of a net and a key. `net_point` returns
+a point of the scrambled net.
 """
 
 import functools
@@ -27,7 +25,10 @@ BLOCKS_PER_CALL = 1024
 
 @functools.cache
 def direction_numbers(axes: int) -> NDArray[np.uint32]:
-    """Return the direction numbers of the first `axes` axes, of shape (NET_BITS, axes)."""
+    """Return the direction numbers of the first `axes` axes, of shape (NET_BITS, axes).
+
+    They have one row for each bit of the index of a point.
+    """
     from scipy.stats import qmc
 
     net, position, numbers = (
@@ -47,6 +48,9 @@ def direction_numbers(axes: int) -> NDArray[np.uint32]:
 
 def scramble(directions: NDArray[np.uint32], key: PRNGKeyArray) -> tuple[Array, Array]:
     """Scramble the direction numbers of a net, of shape (bits, axes).
+
+    A random linear map of the digits (Matousek) and a random shift scramble the net. Each single
+    point is then uniformly distributed.
 
     On each axis the map of the digits is a random lower triangular matrix with a unit diagonal.
     Row k of the direction numbers has only zeros after digit k. So only the first `bits` columns of
@@ -79,7 +83,8 @@ def _random_words(key: PRNGKeyArray, rows: int, axes: int) -> Array:
 def net_point(directions: Array, shift: Array, j: Array) -> Array:
     """Return point j of a scrambled net, of shape (axes,): one 32-bit word per axis.
 
-    `directions` and `shift` are the results of `scramble`.
+    `directions` and `shift` are the results of `scramble`. Point j is the exclusive or of the shift
+    and of the rows of `directions` whose bit is set in j.
     """
     for k in range(len(directions)):
         shift = jnp.where((j >> k) & 1, shift ^ directions[k], shift)

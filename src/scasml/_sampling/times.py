@@ -1,9 +1,7 @@
 """Time laws: how an integral over [s, T] is sampled.
 
 A time law takes a uniform number and returns a duration R - s and a time weight w, such that
-int_s^T f(r) dr = E[sum over nodes of w f(R)]. For quadrature the equality is approximate. A law
-draws the duration and not the time R, because the difference of two times can round to 0 in
-float32. A gradient weight would then be infinite.
+int_s^T f(r) dr = E[sum over nodes of w f(R)]. For quadrature the equality is approximate.
 """
 
 import abc
@@ -22,6 +20,9 @@ class AbstractTimeLaw(eqx.Module):
     @abc.abstractmethod
     def draw(self, uniform: Array, node: Array, s: Array, horizon: float) -> tuple[Array, Array]:
         """Return the duration R - s and the time weight w of one node of one sample, two scalars.
+
+        The duration is drawn and not the time R, because the difference of two times can round to 0
+        in float32. A gradient weight would then be infinite.
 
         Arguments:
             uniform: a uniform number in (0, 1].

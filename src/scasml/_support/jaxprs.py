@@ -1,9 +1,7 @@
 """A walker over jaxprs, and the questions that the library answers with it.
 
-A jaxpr is the record of a traced function: a list of jaxpr equations, each of which applies one
-primitive to variables. Those of some primitives, such as `jit` and `scan`, hold inner jaxprs. The
-functions take an open jaxpr (`jax.make_jaxpr(f)(...).jaxpr`) and return booleans. The answers are
-conservative: True means that something can happen, False that it cannot. In this module,
+The functions take an open jaxpr (`jax.make_jaxpr(f)(...).jaxpr`) and return booleans. The answers
+are conservative: True means that something can happen, False that it cannot. In this module,
 "equation" always means a jaxpr equation.
 """
 
@@ -18,7 +16,10 @@ _CONTROL_FLOW = frozenset({"scan", "while", "cond"})
 
 
 def inner_jaxprs(equation: Any) -> list[Jaxpr]:
-    """Return the jaxprs that an equation holds in its parameters, without those inside them."""
+    """Return the jaxprs that an equation holds in its parameters, without those inside them.
+
+    The equations of some primitives, such as `jit` and `scan`, hold inner jaxprs.
+    """
     is_jaxpr = lambda p: isinstance(p, Jaxpr | ClosedJaxpr)
     parameters = jax.tree.leaves(equation.params, is_leaf=is_jaxpr)
     return [p.jaxpr if isinstance(p, ClosedJaxpr) else p for p in parameters if is_jaxpr(p)]
@@ -32,6 +33,9 @@ def follow(
     enter: bool = True,
 ) -> list[bool]:
     """Follow marked inputs through a jaxpr and return which outputs can depend on them.
+
+    A jaxpr is the record of a traced function: a list of equations, each of which applies one
+    primitive to variables.
 
     `marked` has one flag per input, and the result has one flag per output. For each equation,
     `visit(equation, operands)` is called; `operands` has one flag per operand, which is true if the

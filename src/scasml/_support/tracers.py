@@ -5,25 +5,39 @@ An argument of an entry point comes in, and the answer is whether it holds a tra
 
 import functools
 import inspect
+import types
+from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
+
+# Objects of these types hold no tracers.
+_PLAIN = (
+    *(int, float, complex, str, bytes, type(None), type, types.ModuleType),
+    *(np.ndarray, np.generic, jax.Array),
+)
+# Objects that are searched at most, so that a search of a large graph of objects ends.
+MOST_OBJECTS = 10_000
 
 
 def holds_tracer(value: Any) -> bool:
-    """Whether a pytree holds a traced value, also in the closures of its functions."""
+    """Whether an object holds a traced value.
+
+    Containers, attributes of objects, and closures of functions are searched too.
+    """
     seen: dict[int, Any] = {}  # by identity; the values keep their objects alive
     waiting = [value]
-    while waiting:
-        for leaf in jax.tree.leaves(waiting.pop(), is_leaf=_has_parts):
-            if isinstance(leaf, Tracer):
+    while waiting and len(seen) < MOST_OBJECTS:
+        each = waiting.pop()
+        if isinstance(each, Tracer):
+            if _is_live(each):
                 return True
-            if id(leaf) not in seen:
-                seen[id(leaf)] = leaf
-                waiting += _parts(leaf)
+        elif not isinstance(each, _PLAIN) and id(each) not in seen:
+            seen[id(each)] = each
+            waiting += _parts(each)
     return False
 
 
@@ -32,30 +46,46 @@ def is_inside_jit() -> bool:
     return isinstance(jnp.zeros(()), Tracer)
 
 
-def _has_parts(leaf: Any) -> bool:
-    """Whether `_parts` finds more in an object than its leaves as a pytree."""
-    return isinstance(leaf, eqx.Module | functools.partial)
+def _is_live(tracer: Tracer) -> bool:
+    """Whether the trace of a tracer still runs. A function may keep tracers of past traces."""
+    try:
+        jax.lax.expand_dims(tracer, [0])
+    except jax.errors.UnexpectedTracerError:
+        return False
+    except Exception:  # a tracer of something that is no array
+        return True
+    return True
 
 
-def _parts(leaf: Any) -> list[Any]:
-    """Return the objects that a leaf refers to: attributes, arguments, variables of a closure."""
-    if isinstance(leaf, eqx.Module):
-        return list(vars(leaf).values())  # static fields too
-    if isinstance(leaf, functools.partial):
-        return [leaf.func, leaf.args, leaf.keywords]
-    if inspect.ismethod(leaf):
-        return [leaf.__self__, leaf.__func__]
-    # An object such as `jax.jit(f)` has the function as its attribute `__wrapped__`.
-    found: list[Any] = [getattr(leaf, "__wrapped__", None)]
-    if not inspect.isfunction(leaf):
-        is_object = callable(leaf) and not inspect.isclass(leaf)
-        return found + (
-            list(vars(leaf).values()) if is_object and hasattr(leaf, "__dict__") else []
-        )
-    found += [leaf.__defaults__, leaf.__kwdefaults__]
-    for cell in leaf.__closure__ or ():
+def _parts(each: Any) -> list[Any]:
+    """Return the objects that an object refers to: items, attributes, variables of a closure."""
+    if isinstance(each, Mapping):
+        return list(each.values())
+    if isinstance(each, list | tuple | set | frozenset):
+        return list(each)
+    if isinstance(each, functools.partial):
+        return [each.func, each.args, each.keywords]
+    if inspect.ismethod(each):
+        return [each.__self__, each.__func__]
+    found = _attributes(each)
+    if inspect.isfunction(each):
+        found += [each.__defaults__, each.__kwdefaults__]
+        for cell in each.__closure__ or ():
+            try:
+                found.append(cell.cell_contents)
+            except ValueError:  # the variable of the closure is not assigned yet
+                continue
+    return found
+
+
+def _attributes(each: Any) -> list[Any]:
+    """Return the values of the attributes that an object stores, without running its code."""
+    slots = [getattr(base, "__slots__", ()) for base in type(each).__mro__]
+    names = [name for one in slots for name in ([one] if isinstance(one, str) else one)]
+    found = []
+    for name in ("__dict__", *names):
         try:
-            found.append(cell.cell_contents)
-        except ValueError:  # the variable of the closure is not assigned yet
+            found.append(object.__getattribute__(each, name))
+        except Exception:  # no such attribute, or a proxy without an object behind it
             continue
     return found

@@ -1,7 +1,7 @@
-"""The iterates U_n of multilevel Picard iteration, as the formula in `picard` defines them.
+"""The iterates U_n of multilevel Picard iteration, by the formula in `Iterates`.
 
-`Iterates.terms` returns the terminal term and the levels of U_n at one point, each as a `Term`.
-The outermost call returns the increments of one replicate. `Iterates.at` returns U_n itself, as it
+`Iterates.terms` returns the terminal term and the levels of U_n at one point, each as a `Term`. The
+outermost call returns the increments of one replicate. `Iterates.at` returns U_n itself, as it
 enters F inside a level. The two methods call each other down to U_0 = 0.
 """
 
@@ -44,14 +44,42 @@ class _Part(NamedTuple):
 
 
 class Iterates(eqx.Module):
-    """The iterates of one estimator for one equation."""
+    """The iterates U_n = (u_n, z_n) of one estimator for one equation.
+
+    At (s, x), U_0 = (0, 0) and, for n >= 1,
+
+        u_n(s, x) = 1/M^n sum_{i <= M^n} g(X_T^i)
+                  + sum_{l < n} 1/M^(n-l) sum_{i <= M^(n-l)} w_i D_l(R_i, X_{R_i}^i)
+
+        D_0(r, y) = F(r, y, 0, 0),    D_l(r, y) = F(r, y, U_l(r, y)) - F(r, y, U_{l-1}(r, y))
+
+    Every sample i of every term has its own path X^i with X_s^i = x. With one random time per
+    sample, R_i = s + (T - s) r_i, where r_i has the density p(r) = (1 - a) r^-a on (0, 1), and the
+    time weight is w_i = (T - s) / p(r_i). With quadrature, w_i D_l is summed over all nodes R of
+    [s, T], and each node has its own path. Terms, samples and each U inside F have independent
+    draws, unless the options `sampling` or `pairs` of `Picard` couple them.
+
+    z_n estimates sigma^T grad u_n, as a sum of one estimate per term. There are two methods:
+
+    - path derivatives: sigma(s, x)^T times the derivative of the term in x, with all draws held
+      fixed. The derivative goes through X^i and through U inside F.
+    - gradient weights: each sample is multiplied by the Bismut-Elworthy-Li weight W^i of its path,
+      for which E[f(X_r^i) W^i] = sigma(s, x)^T grad_x E[f(X_r^i)]. The samples are
+      (g(X_T^i) - g(x)) W^i and w_i D_l W^i, or they are centred; see `Picard`.
+
+    Both methods estimate the same z, so the terms of one U_n may use different methods.
+
+    `inside` is the variant of U_{n-1} inside F of the last level of the outermost U_n. The int MAIN
+    computes no other variant. An array may have the value of any variant; unless it is MAIN, all
+    other terms of the outermost U_n are zero.
+    """
 
     estimator: "Picard"
     equation: AbstractEquation
     paths: AbstractPathLaw
     gradient: str = eqx.field(static=True)  # gradient method, without "auto"
     samples: Any  # samples of the outermost terms, (levels + 1,); None for M^n and M^(n-l)
-    inside: int | Array  # variant of U_{n-1} inside F of the last level of the outermost U_n
+    inside: int | Array
 
     def at(
         self,
@@ -120,7 +148,7 @@ class Iterates(eqx.Module):
 
         - `n`, `key`, `s`, `x`: the iterate, its random key, the time and the state (d,).
         - `z`: whether to estimate z.
-        - `variant`: a value of `Variant`, applied to all terms. An int must be MAIN.
+        - `variant`: the variant of all terms: the int MAIN, or an array with a value of `Variant`.
         - `part`: the part of U_n to compute; None computes all of it.
         - `outermost`: whether this is the U_n of the replicate, and not one inside F. Only the
           outermost U_n uses `samples` and `inside`.

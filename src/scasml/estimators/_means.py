@@ -20,7 +20,7 @@ TILE, DYNAMIC_TILE = 128, 32
 class Sample(NamedTuple):
     """One sample of a term, at one node."""
 
-    value: Array  # f: g(X_T), or D_l of `picard`
+    value: Array  # f: g(X_T), or D_l of `Iterates`
     w: Array  # its time weight; 1 for the terminal term
     weight: Array | None  # the gradient weight of its path, (d,), if z uses weights
     new: Array | None  # F(U_l) - F(0), a part of f, where it is needed

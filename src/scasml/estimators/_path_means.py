@@ -1,14 +1,7 @@
 """Means over paths of the linearised equation, with their slopes in x.
 
 `PathMeans` draws paths of the linearised equation from one point (s, x). It returns the `PathMean`
-of each increment of `Linearised`. With a random time r and its time weight w, these are means of
-
-    terminal:   exp(A_T) g(X_T)
-    source:     w exp(A_r) F(r, X_r, 0, 0)
-    remainder:  w exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r))
-
-A, X, R and V are those of `linearised`. V(r, X_r) is the sum of a terminal and a source mean over
-inner paths that start from (r, X_r).
+of each increment of `Linearised`.
 """
 
 from collections.abc import Callable
@@ -56,7 +49,29 @@ class PathMean(NamedTuple):
 class PathMeans(eqx.Module):
     """Means over paths that start at time `s`.
 
-    `kind` is one of `TERMINAL`, `SOURCE` and `REMAINDER` in all methods.
+    `LinearisedEquation` defines a = F_u and b = F_z at u = 0 and z = 0, and the remainder R of F
+    beyond first order. The first-order equation, which has no R, has the solution
+
+        V(s, x) = E[ exp(A_T) g(X_T) + int_s^T exp(A_r) F(r, X_r, 0, 0) dr ]
+        A_r = int_s^r a(q, X_q) dq,    dX = (mu + sigma b) dt + sigma dW,    X_s = x
+
+    One replicate is an estimate of
+
+        V(s, x) + E int_s^T exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r)) dr
+
+    as a sum of three means over independent paths. With a random time r for each path and its time
+    weight w, these are means of
+
+        terminal:   exp(A_T) g(X_T)
+        source:     w exp(A_r) F(r, X_r, 0, 0)
+        remainder:  w exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r))
+
+    At the end of a path of the remainder, V(r, X_r) and grad V(r, X_r) are estimated from inner
+    paths that start from (r, X_r), as the sum of a terminal and a source mean. The jackknife
+    removes the leading bias of R.
+
+    In the methods, `kind` is the index of an increment: the int `REMAINDER`, or an array that is
+    `TERMINAL` or `SOURCE`.
     """
 
     estimator: "Linearised"
@@ -148,7 +163,9 @@ class PathMeans(eqx.Module):
     ) -> tuple[Array, Jump]:
         """Return w exp(A_r) f(r, X_r) for a batch of paths, (paths,), and their `Jump`s.
 
-        f is g, F(r, x, 0, 0) or R, as `kind` says. `keys` are for what f draws.
+        f is g, F(r, x, 0, 0) or R, as `kind` says: the int REMAINDER, or an array that is TERMINAL
+        or SOURCE. `keys` are for what f draws. `weighted` requests gradient weights; times then
+        have the exponent 1/2.
         """
         to_horizon = jnp.broadcast_to(jnp.asarray(kind == TERMINAL), drawn.uniform.shape)
         jumps, r, w = self._move(drawn, to_horizon, x, weighted)

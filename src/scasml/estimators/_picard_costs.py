@@ -1,4 +1,4 @@
-"""Cost of multilevel Picard iteration: the recursions FE, RV and RN of the paper."""
+"""Cost of multilevel Picard iteration: the recursions FE, RV and RN of the SCaSML paper."""
 
 from typing import TYPE_CHECKING, Any
 

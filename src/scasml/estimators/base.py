@@ -24,28 +24,32 @@ from .._support.types import Floats
 class Replicate(NamedTuple):
     """One independent estimate, at one point, of the solution of the equation that was passed.
 
-    The value is the sum of the increments, unless the estimator clips it. The gradient is the sum
-    of the gradient increments, with the same exception.
-
-    `telescoping` checks the levels of a multilevel estimator. Level l adds a term that level l + 1
-    subtracts. For each l from 1 on, `telescoping` has the estimate of that term by level l minus
-    the estimate by level l + 1. Its mean is zero if both estimate the same number. An estimator
-    without levels returns zeros.
+    - `value`: the estimate of u, a scalar. It is the sum of `increments`, (increments,), unless the
+      estimator clips it.
+    - `gradient`: the estimate of grad u, (d,). It is the sum of `gradient_increments`,
+      (increments, d), with the same exception. Both are None if no gradient was requested.
+    - `sizes`: the mean absolute value of the samples of each increment, (increments,).
+    - `telescoping`: a check of the levels, (max(increments - 3, 0),), with one entry for each pair
+      of levels l, l + 1 with l >= 1. Level l adds a term that level l + 1 subtracts. The entry is
+      the estimate of that term by level l minus the estimate by level l + 1. Its mean is zero if
+      both estimate the same number. An estimator without levels returns zeros of that shape, so an
+      empty array for up to three increments.
     """
 
-    value: Array  # estimate of u, a scalar
-    gradient: Array | None  # estimate of grad u, (d,), if it was requested
-    increments: Array  # contribution of each increment to the value, (increments,)
-    gradient_increments: Array | None  # the same for the gradient, (increments, d)
-    sizes: Array  # mean absolute value of the samples of each increment, (increments,)
-    telescoping: Array  # differences of mean zero, (max(increments - 3, 0),)
+    value: Array
+    gradient: Array | None
+    increments: Array
+    gradient_increments: Array | None
+    sizes: Array
+    telescoping: Array
 
 
 class Variant(enum.IntEnum):
     """Replicates from the same random numbers that differ in one source of bias.
 
     The variant is an input of the compiled program, so one program computes all of them. Every
-    variant except `MAIN` and `COARSE_STEPS` computes the last increment only. The others are zero.
+    variant except `MAIN` and `COARSE_STEPS` computes the last increment only, and returns zero for
+    the other increments.
     """
 
     MAIN = 0
@@ -59,14 +63,17 @@ class Variant(enum.IntEnum):
 class Tuning(eqx.Module):
     """The choices of an estimator that depend on the equation and on the point.
 
+    - `gradient`: the gradient method, such as "pathwise" or "mixed".
+    - `steps`: the steps of a path; 0 if paths are drawn exactly.
+    - `samples`: samples per increment, (increments,), or (points, increments) where points differ.
+      None means that the estimator uses its own fixed numbers.
+
     `gradient` and `steps` are static: each of their values needs a compiled program of its own.
     `samples` is data of the program.
     """
 
-    gradient: str = eqx.field(static=True)  # gradient method: "pathwise", "mixed", ...
-    steps: int = eqx.field(static=True)  # steps of a path; 0 if paths are drawn exactly
-    # Samples per increment: (increments,), or (points, increments) where points differ. None means
-    # that the estimator uses its own fixed numbers.
+    gradient: str = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
     samples: Any = None
 
     def with_samples(self, samples: Any) -> "Tuning":
@@ -85,12 +92,16 @@ class Tuning(eqx.Module):
 
 
 class Evaluations(NamedTuple):
-    """Numbers of function evaluations and of random numbers."""
+    """Numbers of function evaluations and of random numbers.
 
-    terminal: int = 0  # evaluations of g
-    nonlinearity: int = 0  # evaluations of F, or of its slopes
-    normals: int = 0  # scalar normal numbers
-    uniforms: int = 0  # scalar uniform numbers
+    `terminal` counts evaluations of g, and `nonlinearity` those of F or of its slopes. `normals`
+    and `uniforms` count scalar normal and uniform random numbers.
+    """
+
+    terminal: int = 0
+    nonlinearity: int = 0
+    normals: int = 0
+    uniforms: int = 0
 
     def __add__(self, other: "Evaluations") -> "Evaluations":  # type: ignore[override]
         return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
@@ -101,12 +112,15 @@ class Evaluations(NamedTuple):
 
     @property
     def functions(self) -> int:
-        """Evaluations of F and g: FE of the paper."""
+        """Evaluations of F and g: FE (function evaluations) of the SCaSML paper."""
         return self.terminal + self.nonlinearity
 
     @property
     def random_numbers(self) -> int:
-        """Scalar random numbers: RV (full history) or RN (quadrature) of the paper."""
+        """Scalar random numbers: RV (realization variables) or RN of the SCaSML paper.
+
+        RV is that of full history, and RN that of quadrature in time.
+        """
         return self.normals + self.uniforms
 
 
@@ -148,7 +162,11 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def evaluations(self, equation: AbstractEquation, tuning: Tuning) -> list[Evaluations]:
-        """Return the cost of one replicate, one `Evaluations` per increment."""
+        """Return the cost of one replicate, one `Evaluations` per increment.
+
+        The cost must be proportional to `tuning.samples` if they are given: the library passes
+        their sum over many replicates.
+        """
 
     @abc.abstractmethod
     def work(self, equation: AbstractEquation, tuning: Tuning, gradient: bool) -> Floats:
@@ -158,7 +176,10 @@ class AbstractEstimator(eqx.Module):
     def level_bias(
         self, equation: AbstractEquation, mean: NDArray[Any], size: NDArray[Any]
     ) -> NDArray[Any]:
-        """Estimate the absolute bias that the omitted levels leave.
+        """Estimate the absolute bias that is intrinsic to the method.
+
+        Examples are that of omitted Picard levels, and that of V in place of u inside R in
+        `Linearised`. Step bias and the bias from noise inside F are measured separately.
 
         `mean` has the means of the increments over replicates, shape (..., increments). `size` has
         the mean absolute values of their samples, of the same shape. The result has shape (...). It
@@ -228,7 +249,10 @@ class AbstractTunable(AbstractEstimator):
         return self.fewest_steps if self.steps == "auto" else self.steps
 
     def may_exceed_max_steepness(self, equation: AbstractEquation) -> bool:
-        """Return whether F can be too steep at any point; if not, nothing is evaluated."""
+        """Return whether F can be too steep at any point.
+
+        If not, the caller skips evaluating F_u and F_z.
+        """
         max_u, max_z = self.max_steepness
         limited = (equation.uses_u and max_u < np.inf) or (equation.uses_z and max_z < np.inf)
         return bool(limited)

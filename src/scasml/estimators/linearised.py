@@ -1,21 +1,8 @@
 """The estimator `Linearised`.
 
-`_equations.linearised` defines a = F_u and b = F_z at u = 0 and z = 0, and the remainder R of F
-beyond first order. The first-order equation, which has no R, has the solution
-
-    V(s, x) = E[ exp(A_T) g(X_T) + int_s^T exp(A_r) F(r, X_r, 0, 0) dr ]
-    A_r = int_s^r a(q, X_q) dq,    dX = (mu + sigma b) dt + sigma dW,    X_s = x
-
-One replicate is an estimate of
-
-    V(s, x) + E int_s^T exp(A_r) R(r, X_r, V(r, X_r), sigma^T grad V(r, X_r)) dr
-
-as a sum of three means over independent paths: of the terminal term, of the source F(r, X_r, 0, 0),
-and of R. Each path of the last two ends at one random time r. At the end of a path of R, V and
-grad V are estimated from inner paths, and the jackknife removes the leading bias of R.
-
-If the equation is that of the defect of a surrogate, V has an error of second order in the error of
-the surrogate, and the sum has one of third order.
+One replicate is a sum of three means over independent paths: of the terminal term, of the source
+F(t, x, 0, 0), and of the remainder R of F beyond first order. `PathMeans` has the formulas and
+computes the means.
 """
 
 from typing import Any, ClassVar, Literal
@@ -54,6 +41,11 @@ from .base import (
 
 class Linearised(AbstractTunable):
     """Moves the first order of F into drift and potential of the paths, and samples the remainder.
+
+    R is the remainder of F beyond first order in u and z, and V is the solution of the equation
+    without R. One replicate estimates V plus the mean of R, evaluated at V. If the equation is that
+    of the defect of a surrogate, V has an error of second order in the error of the surrogate, and
+    the sum has one of third order.
 
     **Arguments:**
 
@@ -142,7 +134,7 @@ class Linearised(AbstractTunable):
 
     def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
         # The remainder does not measure the step bias, because it has the most work and is usually
-        # the smallest increment. Exact laws of the dynamics give order 2; see `paths.tilted`.
+        # the smallest increment. Exact laws of the dynamics give order 2; see `Tilted.path`.
         if equation.is_linear and equation.dynamics.exact is not None:
             return 0, REMAINDER
         return (1 if equation.dynamics.exact is None else 2), REMAINDER

@@ -1,27 +1,7 @@
 """The estimator `Picard`: multilevel Picard iteration, full history or quadrature in time.
 
-One replicate is one draw of U_n = (u_n, z_n) at (s, x). U_0 = (0, 0) and, for n >= 1,
-
-    u_n(s, x) = 1/M^n sum_{i <= M^n} g(X_T^i)
-              + sum_{l < n} 1/M^(n-l) sum_{i <= M^(n-l)} w_i D_l(R_i, X_{R_i}^i)
-
-    D_0(r, y) = F(r, y, 0, 0),    D_l(r, y) = F(r, y, U_l(r, y)) - F(r, y, U_{l-1}(r, y))
-
-Every sample i of every term has its own path X^i with X_s^i = x. With one random time per sample,
-R_i = s + (T - s) r_i, where r_i has the density p(r) = (1 - a) r^-a on (0, 1), and the time weight
-is w_i = (T - s) / p(r_i). With quadrature, w_i D_l is summed over all nodes R of [s, T], and each
-node has its own path. Terms, samples and each U inside F have independent draws, unless the options
-`sampling` or `pairs` of `Picard` couple them.
-
-z_n estimates sigma^T grad u_n, as a sum of one estimate per term. There are two methods:
-
-- path derivatives: sigma(s, x)^T times the derivative of the term in x, with all draws held fixed.
-  The derivative goes through X^i and through U inside F.
-- gradient weights: each sample is multiplied by the Bismut-Elworthy-Li weight W^i of its path,
-  for which E[f(X_r^i) W^i] = sigma(s, x)^T grad_x E[f(X_r^i)]. The samples are
-  (g(X_T^i) - g(x)) W^i and w_i D_l W^i, or they are centred; see `Picard`.
-
-Both methods estimate the same z, so the terms of one U_n may use different methods.
+One replicate is one draw of the iterate U_n = (u_n, z_n) at (s, x), where z_n estimates
+sigma^T grad u_n. `Iterates` has the formula and computes it.
 """
 
 import itertools
@@ -53,6 +33,11 @@ GRADIENTS = ("auto", "pathwise", "mixed", "centred", "weights")
 class Picard(AbstractTunable):
     """Multilevel Picard iteration: one replicate is one draw of the iterate U_n.
 
+    U_n estimates the solution u and z = sigma^T grad u, and U_0 is (0, 0). U_n is the sum of a
+    terminal term, the mean of g at the ends of paths, and of one term for each level l < n. The
+    term of level l is the mean of the integral of D_l over time, with D_0 = F(t, x, 0, 0) and
+    D_l = F(t, x, U_l) - F(t, x, U_{l-1}) for l >= 1.
+
     **Arguments:**
 
     - `levels`: n. The levels are l = 0, ..., n - 1.
@@ -66,14 +51,15 @@ class Picard(AbstractTunable):
         - "pathwise" differentiates every term along its paths. A reported gradient differentiates g
           once. If F depends on z, the n levels differentiate g another n - 1 times. If g is
           differentiated k times, its derivatives of order k - 1 must be Lipschitz.
-        - "weights" uses gradient weights as the paper does, and needs no smoothness of g.
+        - "weights" uses gradient weights as the SCaSML paper does, and needs no smoothness of g.
         - "centred" uses gradient weights, and first subtracts from each sample the mean of the
           other samples. Its variance is much smaller. With sampling="antithetic" or "rqmc" it is
           the same as "weights".
         - "mixed" uses path derivatives of g and of F(t, x, 0, 0), and centred gradient weights for
           the differences of F, which contain z. A g with kinks is allowed.
         - "auto" takes the first of "pathwise", "mixed" and "centred" that g and F allow.
-    - `threshold`: clips every component of every U_l to [-threshold, threshold], as the paper does.
+    - `threshold`: clips every component of every U_l to [-threshold, threshold], as the SCaSML
+      paper does.
     - `sampling`: "mc" draws independent samples. "antithetic" draws mirrored pairs with stratified
       times (`samples` a multiple of 4). "rqmc" draws scrambled Sobol nets, whose first path
       component moves along the gradient of the surrogate (`samples` a power of 2, at least 4).

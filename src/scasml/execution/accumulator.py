@@ -90,7 +90,7 @@ class Accumulator:
         """
         count, dim = self.points.x.shape
         # Rows are numbered block by block, so that memory does not grow with the replicates.
-        block = max(rows_per_block(dim) // count, 1)
+        block = max(rows_per_block(dim) // max(count, 1), 1)
         while len((wanted := self.missing(np.minimum(targets, self.count + block))).point):
             yield from self._run(wanted)
 

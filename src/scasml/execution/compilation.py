@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -31,6 +32,8 @@ CAPACITY = 256
 MOST_PROGRAMS = 48
 # Level 2 compiles in half the time of the default, and its programs are as fast.
 COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
+# Bytes from which on an array is placed on the device once for all calls.
+LARGE_ARRAY = 2**16
 # Primitives that XLA passes to a library, which waits for XLA's own threads. If every thread runs
 # such a call, the process deadlocks.
 FACTORISATIONS = {"cholesky", "eig", "eigh", "geqp3", "geqrf", "householder_product", "lu", "qr"}
@@ -55,16 +58,27 @@ class _CompiledPrograms:
 
     def __init__(self, size: int):
         self.size, self._lock = size, threading.Lock()
-        self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._programs: OrderedDict[Hashable, Future[Compiled]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
+        """Return the program of a key, made by `make` if there is none.
+
+        Threads that want the same program wait for it. The others do not wait.
+        """
         with self._lock:
-            if key not in self._programs:
-                self._programs[key] = make()
-                if len(self._programs) > self.size:
-                    self._programs.popitem(last=False)
+            is_new = key not in self._programs
+            program = self._programs.setdefault(key, Future())
             self._programs.move_to_end(key)
-            return self._programs[key]
+            if len(self._programs) > self.size:
+                self._programs.popitem(last=False)
+        if is_new:
+            try:
+                program.set_result(make())
+            except BaseException as error:
+                program.set_exception(error)
+                with self._lock:
+                    self._programs.pop(key, None)
+        return program.result()
 
     def clear(self) -> None:
         with self._lock:
@@ -148,6 +162,8 @@ def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) 
             return Compiled(traced.lower().compile(), is_serial, {})
 
         compiled = _compiled_programs.get(key, make)
+        # A large array would be copied in every call. To place a small one takes longer.
+        arrays = [jax.device_put(a) if a.nbytes > LARGE_ARRAY else a for a in arrays]
     seconds = 0.0 if was_compiled else time.perf_counter() - began
     return Prepared(arrays, compiled, dtype, seconds)
 

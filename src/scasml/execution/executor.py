@@ -45,23 +45,28 @@ class AbstractExecutor(abc.ABC):
 def in_order(parts: Iterable[Part], count: int) -> Iterator[Part]:
     """Yield parts in the order of their rows, in whatever order they arrive.
 
-    Raises RuntimeError after the last part if one of the `count` rows is missing or came twice.
+    Raises RuntimeError if one of the `count` rows is missing or comes twice.
     """
     waiting: dict[int, Part] = {}
     following = 0
     for part in parts:
-        if part.rows.start < following or part.rows.start in waiting:
-            raise _missing_or_repeated("repeated", part.rows.start)
-        waiting[part.rows.start] = part
+        start, stop = part.rows.start, part.rows.stop
+        if start < following or start in waiting:
+            raise _wrong_replicates("repeated", f"row {start}")
+        if stop > count or len(part.replicates.value) != stop - start:
+            raise _wrong_replicates(str(len(part.replicates.value)), f"rows {start} to {stop - 1}")
+        waiting[start] = part
         while following in waiting:
             ready = waiting.pop(following)
             following = ready.rows.stop
             yield ready
+    if waiting and min(waiting) < following:
+        raise _wrong_replicates("repeated", f"row {min(waiting)}")
     if following < count:
-        raise _missing_or_repeated("no", following)
+        raise _wrong_replicates("no", f"row {following}")
 
 
-def _missing_or_repeated(what: str, row: int) -> RuntimeError:
+def _wrong_replicates(number: str, rows: str) -> RuntimeError:
     return RuntimeError(
-        f"an executor returned {what} replicates for row {row}: it must return every row once."
+        f"an executor returned {number} replicates for {rows}: it must return every row once."
     )

@@ -1,15 +1,7 @@
 """The bias that noise inside F causes, measured by variants of the first replicates.
 
 An estimator that evaluates F at a sample mean is biased, because E F(mean) differs from F(E mean).
-With a and b the means over the even and over the odd samples, there are two estimates of that bias.
-The one with the larger absolute value is reported:
-
-- the jackknife (F(a) + F(b))/2 - F((a + b)/2). A mean over half the samples has twice the variance,
-  and so twice the bias.
-- (F(e) + F(-e))/2 - F(0) with e = (a - b)/2, the noise alone. It stays valid where the noise is so
-  large that F hardly grows with it.
-
-Both have the same mean if F is quadratic.
+`NoiseBias` takes the last increments of the variants, and returns the bias at each point.
 """
 
 from typing import Any
@@ -27,6 +19,16 @@ REPLICATES_PER_PAIR, MIN_PAIRS, MAX_PAIRS = 16, 2, 16
 
 class NoiseBias:
     """The last increments of the variants of the first `MAX_PAIRS` replicates of every point.
+
+    With a and b the means over the even and over the odd samples, there are two estimates of the
+    bias. The one with the larger absolute value is reported:
+
+    - the jackknife (F(a) + F(b))/2 - F((a + b)/2). A mean over half the samples has twice the
+      variance, and so twice the bias.
+    - (F(e) + F(-e))/2 - F(0) with e = (a - b)/2, the noise alone. It stays valid where the noise is
+      so large that F hardly grows with it.
+
+    Both have the same mean if F is quadratic.
 
     `pairs` is what `AbstractTunable.bias_variants` returns. Replicate r runs the pair number
     r % len(pairs). The first pair makes the jackknife, with the main variant. The second pair makes

@@ -43,9 +43,9 @@ class Rows(eqx.Module):
 class Replicates(NamedTuple):
     """The outputs of a program: one replicate per row.
 
-    The fields are those of `Replicate` with a leading axis of rows. They estimate the solution
-    minus the surrogate, whatever the start of the program is. Without a surrogate they estimate the
-    solution.
+    All fields but `surrogate` are those of `Replicate` with a leading axis of rows. Value, gradient
+    and increments are relative to the surrogate, whatever the start of the program is. Without a
+    surrogate they are those of the solution.
     """
 
     value: Any

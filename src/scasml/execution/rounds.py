@@ -58,6 +58,9 @@ class Run:
     def round(self, interruption: Interruption, report: Report | None) -> None:
         """Run one round: bring every point to the count that the stopping rule wants next.
 
+        With a time limit, such as that of the default rule, or with more than one accumulator, the
+        first round brings every point to two replicates only.
+
         The round ends early at the deadline or at Ctrl-C, once every point has an error bar. Before
         that, Ctrl-C raises KeyboardInterrupt. `report` receives the progress, unless it is None.
         """

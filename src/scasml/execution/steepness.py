@@ -1,11 +1,7 @@
 """Steepness of F over the remaining time: (T - t) |a| in u and (T - t) |b|^2 in z.
 
-Here a = F_u and b = F_z. To first order, a defect v solves v_t + L v + a v + <b, z> + eps = 0 with
-the generator L of X and the residual eps. Picard iteration is the power series of v in a and b. Its
-terms behave like those of the exponential series in the sum of the two steepnesses. If that sum
-exceeds 1, the first increments do not show how large the later ones are. The linearised equation
-moves b of any size into its paths, and gives paths the factor exp(int a). If that factor spans too
-many orders of magnitude, very few samples determine the mean.
+Here a = F_u and b = F_z. `steepness_at` returns both at each point. `terminal_slope` returns a
+rough gradient, at which F is differentiated if no gradient is estimated.
 """
 
 from typing import Any
@@ -37,6 +33,13 @@ def steepness_at(
     slope: NDArray[Any],
 ) -> tuple[Floats, Floats]:
     """Return the steepness in u and in z at each point, (points,) each.
+
+    To first order, a defect v solves v_t + L v + a v + <b, z> + eps = 0 with the generator L of X
+    and the residual eps. Picard iteration is the power series of v in a and b. Its terms behave
+    like those of the exponential series in the sum of the two steepnesses. If that sum exceeds 1,
+    the first increments do not show how large the later ones are. The linearised equation moves b
+    of any size into its paths, and gives paths the factor exp(int a). If that factor spans too many
+    orders of magnitude, very few samples determine the mean.
 
     F is differentiated at `u` (points,) and the gradient `slope` (points, d), which should be close
     to the solution of `equation`. For the equation of a defect, zeros stand for the surrogate.

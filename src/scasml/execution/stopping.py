@@ -30,7 +30,10 @@ MAX_REPLICATES = 2**20
 
 
 class Estimate(NamedTuple):
-    """The state of the points of one accumulator, each of shape (points,)."""
+    """The state of the points of one accumulator, each of shape (points,).
+
+    `value` is the estimate of u, surrogate included, not shrunk.
+    """
 
     value: Floats
     replicates: Floats
@@ -69,7 +72,11 @@ class StoppingRule(NamedTuple):
         return np.maximum(self.atol or 0.0, (self.rtol or 0.0) * np.abs(value))
 
     def met(self, estimate: Estimate) -> NDArray[np.bool_]:
-        """Return where the tolerance is met."""
+        """Return where the tolerance is met; only for rules with a tolerance.
+
+        There the half width, bias included, is at most the tolerance after MIN_REPLICATES
+        replicates, or `most` if that is less. An unknown bias counts as 0.
+        """
         enough = estimate.replicates >= min(MIN_REPLICATES, self.most)
         with np.errstate(invalid="ignore"):
             return enough & (self.needed(estimate) <= estimate.replicates)
@@ -99,7 +106,10 @@ class StoppingRule(NamedTuple):
     def next_counts(self, estimate: Estimate) -> NDArray[np.int64]:
         """Return the replicates that every point should have after the next round, (points,).
 
-        A point that is done keeps its present count.
+        With a tolerance a point first gets MIN_REPLICATES, then the predicted number, between
+        MIN_GROWTH and MAX_GROWTH times its count (DOUBLING for `refine`). Without one it gets
+        `replicates` at once, or 2 if they are None or for `refine`; then the count doubles. A count
+        never grows beyond `most`. A point that is done keeps its present count.
         """
         value, count, _, _ = estimate
         start = 2 if self.replicates is None or self.anytime else self.replicates

@@ -54,6 +54,7 @@ class Jump(NamedTuple):
 class AbstractPathLaw(eqx.Module):
     """A law by which X is drawn at a later time.
 
+    The gradient weight of a `Jump` turns an expectation of a function of X into its gradient in x.
     `steps` is the number of normal vectors of shape (d,) that one move consumes.
     """
 
@@ -80,7 +81,16 @@ class AbstractPathLaw(eqx.Module):
 
 
 class AbstractDynamics(eqx.Module):
-    """The coefficients of dX = mu(t, X) dt + sigma(t, X) dW, written for one point."""
+    """The coefficients of dX = mu(t, X) dt + sigma(t, X) dW, written for one point.
+
+    Every dynamics can be simulated in steps by the path laws `Stepped` and `Tilted`. A dynamics
+    whose distribution is known in closed form also has an exact path law, its property `exact`.
+
+    To add a diffusion, write one file with a subclass, and pass an instance to
+    `Problem(dynamics=...)`. The subclass defines the methods and properties below, written with
+    `jax.numpy`. If X can be drawn exactly, derive the class from `AbstractPathLaw` too, return
+    `self` from `exact`, set `steps = 1` and define `move`. `geometric.py` is an example.
+    """
 
     @abc.abstractmethod
     def drift(self, t: Array, x: Array) -> Array:

@@ -59,7 +59,7 @@ class GeometricBrownian(AbstractDynamics, AbstractPathLaw):
         """Return X_t = x exp((mu - |L_i|^2/2)(t - s) + L (W_t - W_s)) and its gradient weight.
 
         L_i is row i of L. The derivative process is D_t = diag(X_t / x). In the gradient weight of
-        `stepped`, sigma(X_t)^-1 D_t is then constant in time. So the gradient weight is
+        `Stepped`, sigma(X_t)^-1 D_t is then constant in time. So the gradient weight is
         (W_t - W_s)/(t - s), as for constant coefficients.
         """
         (xi,) = noise

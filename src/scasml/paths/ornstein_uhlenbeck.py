@@ -71,7 +71,7 @@ class OrnsteinUhlenbeck(AbstractDynamics, AbstractPathLaw):
 
         Here tau = t - s and v = (1 - e^{-2 k tau})/(2 k). The gradient weight e^{-k tau} xi/sqrt(v)
         comes from the score of this Gaussian. It is the conditional mean, given X_t, of the
-        gradient weight of `stepped`, so its variance is minimal.
+        gradient weight of `Stepped`, so its variance is minimal.
         """
         (xi,) = noise
         rate = jnp.asarray(self.rate, x.dtype)

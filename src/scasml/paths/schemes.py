@@ -1,14 +1,7 @@
 """Stepping schemes: one step of a path, and the registry `SCHEMES` of schemes by name.
 
 A scheme takes the dynamics, the time t and state x at the beginning of a step, its length h and
-its Brownian increment dw of shape (d,). It returns the state at the end of the step. To add a
-scheme, write such a function and register it: `SCHEMES["heun"] = heun`. A scheme must
-
-- be differentiable in x by reverse mode, because gradient weights differentiate the path;
-- return x if h = 0 and dw = 0, because coarse paths contain steps of length zero;
-- have weak order 1 or higher, because estimates of the step bias assume it.
-
-A program that was compiled under a name keeps the function that had this name at that time.
+its Brownian increment dw of shape (d,). It returns the state at the end of the step.
 """
 
 from collections.abc import Callable
@@ -50,4 +43,10 @@ def milstein(dynamics: AbstractDynamics, t: Array, x: Array, h: Array, dw: Array
     return euler(dynamics, t, x, h, dw) + 0.5 * (second_order(dw) - h * mean)
 
 
+# To add a scheme, write a function like `euler` and register it: `SCHEMES["heun"] = heun`. A scheme
+# must
+# - be differentiable in x by reverse mode, because gradient weights differentiate the path;
+# - return x if h = 0 and dw = 0, because coarse paths contain steps of length zero;
+# - have weak order 1 or higher, because estimates of the step bias assume it.
+# A program that was compiled under a name keeps the function that had this name at that time.
 SCHEMES: dict[str, Scheme] = {"euler": euler, "milstein": milstein}

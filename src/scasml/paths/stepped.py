@@ -1,12 +1,4 @@
-"""`Stepped`: any diffusion, simulated in equal steps of a scheme, with its gradient weight.
-
-The gradient weight of Bismut, Elworthy and Li over a duration t - s is
-
-    sigma(s, x)^T / (t - s) sum_k D_k^T sigma(t_k, X_k)^-T dW_k,    D_k = dX_k / dx,
-
-where X_k is the state at the beginning of step k and D is the derivative process of the scheme. The
-sum over k is one reverse pass through the path, so the matrices D_k are never formed.
-"""
+"""`Stepped`: any diffusion, simulated in equal steps of a scheme, with its gradient weight."""
 
 import equinox as eqx
 import jax
@@ -20,6 +12,12 @@ from .schemes import SCHEMES
 
 class Stepped(AbstractPathLaw):
     """The path law of `steps` equal steps of a scheme.
+
+    The gradient weight of Bismut, Elworthy and Li over a duration t - s is
+
+        sigma(s, x)^T / (t - s) sum_k D_k^T sigma(t_k, X_k)^-T dW_k,    D_k = dX_k / dx,
+
+    where X_k is the state at the beginning of step k and D is the derivative process of the scheme.
 
     If `coarse` is true, the path takes half the number of steps, each twice as long. The Brownian
     increment of a long step is the sum of two consecutive increments. The program still runs
@@ -46,6 +44,7 @@ class Stepped(AbstractPathLaw):
         integrand = lambda t, y, dw: undiffuse_transposed(self.dynamics.diffusion(t, y), dw)
         # `map` and not `vmap`, because solving for all steps of a batch of paths at once is slower.
         dual = jax.lax.map(lambda inputs: integrand(*inputs), (times, states, noise))
+        # The sum over k is one reverse pass through the path, so the matrices D_k are never formed.
         (slope,) = pull((jnp.zeros_like(end), dual))
         return Jump(end, diffuse_transposed(self.dynamics.diffusion(s, x), slope) / duration)
 

@@ -1,16 +1,4 @@
-"""`Tilted`: paths with an additional drift v and a potential a, simulated in steps.
-
-The paths follow dX = (mu + v) dt + sigma dW and accumulate growth = int a dt. One step of length h
-moves with v for h/2, then by the path law J of the dynamics without v, then with v for h/2:
-
-    Y = J(X + h/2 v),    v' = v(t + h, Y + h/2 v),    X' = Y + h/2 v',
-    growth' = growth + h/2 (a + a')
-
-where a' is the potential at the same point as v'. The next step begins with v' and a', so each
-step evaluates v and a once. If J is exact, the weak error falls as h^2. The reasons are that the
-half steps with v surround J symmetrically, as in Strang splitting, and that the errors of the two
-Euler half steps cancel.
-"""
+"""`Tilted`: paths with an additional drift v and a potential a, simulated in steps."""
 
 from collections.abc import Callable
 
@@ -26,6 +14,8 @@ from .stepped import Stepped, sum_pairs
 
 class Tilted(AbstractPathLaw):
     """The path law of a dynamics with an additional drift v and a potential a.
+
+    The paths follow dX = (mu + v) dt + sigma dW and accumulate growth = int a dt.
 
     If `coarse` is true, the path takes half the number of steps, each twice as long; see `Stepped`.
     The `Jump` that `move` returns has a `growth`, and on request a `weight` and a `lift`.
@@ -80,6 +70,17 @@ class Tilted(AbstractPathLaw):
         self, x: Array, times: Array, lengths: Array, noise: Array
     ) -> tuple[Array, tuple[Array, Array]]:
         """Simulate one path from x.
+
+        One step of length h moves with v for h/2, then by the path law J of the dynamics without v,
+        then with v for h/2:
+
+            Y = J(X + h/2 v),    v' = v(t + h, Y + h/2 v),    X' = Y + h/2 v',
+            growth' = growth + h/2 (a + a')
+
+        where a' is the potential at the same point as v'. The next step begins with v' and a', so
+        each step evaluates v and a once. If J is exact, the weak error falls as h^2. The reasons
+        are that the half steps with v surround J symmetrically, as in Strang splitting, and that
+        the errors of the two Euler half steps cancel.
 
         Arguments:
             x: the state at the beginning, of shape (d,).

@@ -1,12 +1,11 @@
 """The zoo: benchmark PDEs with reference solutions whose error is bounded.
 
-    u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0
-    u(T, .) = g,    z = sigma^T grad u
-
-Each module `_name` defines one or two constructors, which take parameters and return a `Problem`.
-A new constructor is decorated with `zoo` and imported below; `catalogue` then contains it.
+Each module `_name` defines one or two constructors, which take parameters and return a `Problem`:
+u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z) = 0 with u(T, .) = g and
+z = sigma^T grad u. The decorator `zoo` registers a new constructor.
 """
 
+# A module with a new constructor is imported here, so that `catalogue` contains the constructor.
 # The order of these imports is the order of `catalogue()` and of `scasml problems`.
 # isort: off
 from ._zoo import catalogue, zoo

@@ -40,6 +40,9 @@ def catalogue() -> dict[str, Callable[..., Problem]]:
 def zoo(build: Callable[Parameters, Problem]) -> Callable[Parameters, Problem]:
     """Register a constructor of problems and cache the problems that it builds.
 
+    To add a constructor outside of scasml, decorate it in any module with `scasml.problems.zoo`;
+    `scasml --import module` loads it.
+
     `build` needs a docstring, because `scasml problems` prints its first line, and a default for
     every parameter. If the dimension can be chosen, its parameter is called `dim`.
 

@@ -56,8 +56,8 @@ def resolve_settings(
     """Return the settings of `preset`, changed by the other arguments where they are not None.
 
     `hard` of the result follows from `terminal` and the smoothness of g. Without `hard`, the number
-    of points at T is that of the preset, or else that of the interior points. Raises
-    `ArgumentError` or `ArgumentTypeError` for an argument that cannot be used.
+    of points at T is that of the preset, or the number of interior points if the preset has none.
+    Raises `ArgumentError` or `ArgumentTypeError` for an argument that cannot be used.
     """
     one_of("preset", preset, ("default", "paper"))
     one_of("terminal", terminal, ("auto", "hard", "soft"))

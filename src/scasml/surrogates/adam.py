@@ -91,7 +91,10 @@ class TrainingRun:
             self._decay_now("time")
 
     def _decay_now(self, reason: str) -> None:
-        """Let the decay begin at this step and last for DECAY_FRACTION of all steps of the run."""
+        """Let the decay begin now, and last for DECAY_FRACTION of the steps of the shortened run.
+
+        The run is never made longer, so the decay may be shorter.
+        """
         self.decay_from, self.stopped = self.step, reason
         decay_steps = self.step * DECAY_FRACTION / (1 - DECAY_FRACTION)
         calls = max(1, round(decay_steps / STEPS_PER_CALL))

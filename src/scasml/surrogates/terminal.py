@@ -1,18 +1,7 @@
 """The smoothed g: an estimate of E g(X_T) from a small number of fixed draws.
 
-    s(t, x) = sum_k w_k/2 sum_{+-} g(x + mu tau +- sigma sqrt(tau) xi_k),    tau = T - t
-
-The draws xi_k, k = 1, ..., K, are orthogonal and of norm sqrt(d), the weights w_k are 1/K, and mu
-and sigma are taken at (t, x). At T the smoothed g is exactly g. Before T its error is that of a
-mean over 2K points of a sphere. With K = 0 draws it is g(x) itself.
-
-For training, `choose_draws` takes the smoothed g or g(x), whichever has the smaller residual. The
-smoothed g is better if the Laplacian of g(x) is much larger than that of u. g(x) may be closer to u
-if F cancels much of the drift term <mu, grad u>.
-
-If g varies mostly along one direction, as the payoff of a basket does, `smoothed_terminal` puts
-the nodes and weights of a Gauss-Hermite rule along that direction. The mean along it is then
-almost exact, and only the mean over the other directions is inaccurate.
+`SmoothedTerminal` takes a problem and draws, and is a surrogate. `choose_draws` returns the draws
+for training. `smoothed_terminal` returns a smoothed g for use without training.
 """
 
 from collections.abc import Sequence
@@ -54,7 +43,12 @@ SMALLEST_REMAINING_TIME = 2.0**-20
 class SmoothedTerminal(AbstractSurrogate):
     """The smoothed g of a problem for K draws, as a surrogate.
 
-    The weights are those of the mean; None stands for 1/K each.
+        s(t, x) = sum_k w_k/2 sum_{+-} g(x + mu tau +- sigma sqrt(tau) xi_k),    tau = T - t
+
+    The draws xi_k, k = 1, ..., K, are orthogonal and of norm sqrt(d), the weights w_k are 1/K
+    unless they are given, and mu and sigma are taken at (t, x). At T the smoothed g is exactly g.
+    Before T its error is that of a mean over 2K points of a sphere. With K = 0 draws it is g(x)
+    itself.
     """
 
     problem: Problem
@@ -93,6 +87,10 @@ class SmoothedTerminal(AbstractSurrogate):
 
 def smoothed_terminal(problem: Problem) -> SmoothedTerminal:
     """Return the smoothed g with the Gauss-Hermite rule along the main direction of g.
+
+    If g varies mostly along one direction, as the payoff of a basket does, the nodes and weights of
+    the rule are put along that direction. The mean along it is then almost exact, and only the mean
+    over the other directions is inaccurate.
 
     The main direction is the dominant direction of the slopes sigma^T grad g at the ends of paths
     from x0. If no direction dominates, or if a slope is not finite, all draws have equal weights.
@@ -163,9 +161,11 @@ def _slopes(problem: Problem, noise: Array) -> Array:
 def choose_draws(problem: Problem, domain: AbstractDomain, seed: int) -> NDArray[Any] | None:
     """Return the draws (K, d), with K = 0 or DRAWS, whose smoothed g has the smaller residual.
 
-    The mean square residual is taken at points of the domain and along paths from it. Returns None
-    if g may have kinks or discontinuities: a kink adds a measure to the Laplacian, which the
-    residual at points does not contain.
+    The mean square residual is taken at points of the domain and along paths from it. The smoothed
+    g is better if the Laplacian of g(x) is much larger than that of u. g(x), which is K = 0, may be
+    closer to u if F cancels much of the drift term <mu, grad u>. Returns None if g may have kinks
+    or discontinuities: a kink adds a measure to the Laplacian, which the residual at points does
+    not contain.
     """
     if terminal_may_be_rough(problem):
         return None

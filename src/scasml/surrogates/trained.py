@@ -1,10 +1,7 @@
 """The interface of surrogates that scasml trains, and the registry of their kinds.
 
 A kind is a subclass of `AbstractTrained`, together with a function that trains such a surrogate for
-a problem. `@kind` puts both into `KINDS`, where `load`, `solve` and the command line find them:
-
-    @kind(Spline)
-    def spline(problem, *, knots=8, domain=None, seed=0, progress=False): ...
+a problem. `@kind` puts both into `KINDS`, where `load`, `solve` and the command line find them.
 """
 
 import abc
@@ -54,9 +51,11 @@ class AbstractTrained(AbstractSurrogate):
 
     `kind` is the name of its kind in `KINDS` and in files. `problem` is the problem that it was
     trained for. `record` describes the training: the number of `steps`, the `residuals` (root mean
-    squares) during the training, `seconds`, `cpu_seconds`, and further entries of the kind. `draws`
-    (K, d) are the draws of the offset: the smoothed g that is added to what was learned. They are
-    None if there is no offset, and the terminal condition was learned too.
+    squares) during the training, `seconds`, `cpu_seconds`, and further entries of the kind. Only
+    `steps` and `residuals` are needed, by `plot`. `draws` (K, d) are the draws of the offset: the
+    smoothed g that is added to what was learned. They are None if there is no offset, and the
+    terminal condition was learned too. A subclass also defines `terminal_function` and `form`; both
+    may be None.
     """
 
     kind: ClassVar[str]
@@ -169,6 +168,9 @@ Train = TypeVar("Train", bound=Callable[..., AbstractTrained])
 
 def kind(model: type[AbstractTrained]) -> Callable[[Train], Train]:
     """Return a decorator that puts `model` and its training function into `KINDS`.
+
+        @kind(Spline)
+        def spline(problem, *, knots=8, domain=None, seed=0, progress=False): ...
 
     The key is `model.kind`. The function takes the problem and keywords, among them `domain`,
     `seed` and `progress`. A definition that runs a second time, as in a notebook, replaces the

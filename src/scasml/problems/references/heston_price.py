@@ -1,15 +1,6 @@
 """The price of a call in the Heston model, as a one-dimensional integral.
 
-`HestonCall` maps t (B,) and x = (S, v), (B, 2), to prices (B,). Let tau = T - t and
-k = ln(S/K) + (r - q) tau, and let phi be the characteristic function of ln(S_T/S) - (r - q) tau.
-Then (Lewis 2001)
-
-    u = S e^(-q tau) - sqrt(S K) e^(-(r + q) tau/2) I/pi
-    I = Re int_0^inf e^(i w k) phi(w - i/2)/(w^2 + 1/4) dw
-
-phi is analytic off the imaginary axis, so w may run along a ray at an angle to the real axis
-(Andersen & Lake 2018). If the sign of the angle is that of k, e^(i w k) decays instead of
-oscillating. The integral is then accurate for all (t, S, v), also as tau tends to 0.
+`HestonCall` maps t (B,) and x = (S, v), (B, 2), to prices (B,).
 """
 
 import math
@@ -34,6 +25,12 @@ BLOCK_ELEMENTS = 2**19
 @dataclass(frozen=True)
 class HestonCall:
     """The price u(t, (S, v)), and NaN where S or v is negative.
+
+    Let tau = T - t and k = ln(S/K) + (r - q) tau, and let phi be the characteristic function of
+    ln(S_T/S) - (r - q) tau. Then (Lewis 2001)
+
+        u = S e^(-q tau) - sqrt(S K) e^(-(r + q) tau/2) I/pi
+        I = Re int_0^inf e^(i w k) phi(w - i/2)/(w^2 + 1/4) dw
 
     `angle` is the angle between the ray of integration and the real axis; None stands for the
     default in `ray_angle`. `step` is the step of the quadrature divided by the angle. A smaller
@@ -101,7 +98,12 @@ def _price(call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]
 def _integral(
     call: HestonCall, tau: NDArray[Any], s: NDArray[Any], v: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return the integral I of the docstring of this module, (B,)."""
+    """Return the integral I of `HestonCall`, (B,).
+
+    phi is analytic off the imaginary axis, so w may run along a ray at an angle to the real axis
+    (Andersen & Lake 2018). If the sign of the angle is that of k, e^(i w k) decays instead of
+    oscillating. The integral is then accurate for all (t, S, v), also as tau tends to 0.
+    """
     radius, weights = call.quadrature()
     k = np.log(s / call.strike) + (call.rate - call.dividend) * tau
     turn = np.exp(1j * call.ray_angle * np.where(k >= 0, 1.0, -1.0))[:, None]

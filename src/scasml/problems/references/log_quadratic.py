@@ -1,10 +1,6 @@
 """The exact solution of u_t + Lap u - |grad u|^2 = 0 with u(T, x) = ln((1 + x^T A x)/2).
 
 `LogQuadratic` maps t (B,) and x (B, d) to u (B,). A is a `QuadraticForm`: `Identity` or `Chain`.
-The Hopf-Cole transform gives exp(-u) = E exp(-g(x + sqrt 2 W_tau)) with tau = T - t. We write
-1/(1 + q) = int_0^inf exp(-s (1 + q)) ds, and take the Gaussian expectation of exp(-s q) inside:
-
-    exp(-u) = 2 int_0^inf exp(-s) det(M_s)^(-1/2) exp(-s x^T A M_s^-1 x) ds,    M_s = I + 4 s tau A
 """
 
 import functools
@@ -96,7 +92,13 @@ def _chain_eigensystem(dim: int, seed: int) -> tuple[NDArray[np.float64], NDArra
 
 @dataclass(frozen=True)
 class LogQuadratic:
-    """u(t, x) by the integral in the docstring of this module.
+    """u(t, x) by a one-dimensional integral.
+
+    The Hopf-Cole transform gives exp(-u) = E exp(-g(x + sqrt 2 W_tau)) with tau = T - t. We write
+    1/(1 + q) = int_0^inf exp(-s (1 + q)) ds, and take the Gaussian expectation of exp(-s q) inside:
+
+        exp(-u) = 2 int_0^inf exp(-s) det(M_s)^(-1/2) exp(-s x^T A M_s^-1 x) ds,
+        M_s = I + 4 s tau A
 
     `quadrature` holds the first and last y and the step of `double_exponential`, applied to s in
     units of s0 (see `_integral`). As a function of y the integrand decays double exponentially on

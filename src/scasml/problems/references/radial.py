@@ -1,18 +1,6 @@
 """Solutions of u_t + (sigma^2/2) Lap u + u r(u) = 0 with u(T, x) = 1/(2 + a |x|^2), a = 0.4.
 
-`Radial` maps t (B,) and x (B, d) to u (B,) in any dimension d. Let tau = T - t,
-c = 2 + a sigma^2 d tau, zeta = ln(c/2) and eta = c/(c + a |x|^2). eta lies in (0, 1], and |x| =
-infinity corresponds to eta = 0. Substitute
-
-    u = Y / (c + a |x|^2) = (eta/c) Y(zeta, eta)
-
-Without reaction and in the limit d = infinity, Y is 1. In general Y is smooth and of order 1
-everywhere, so the *relative* error of u is small. The PDE becomes
-
-    Y_zeta = (2/d) (1 - eta) eta (eta^2 Y)_eta_eta - eta Y_eta + c/(a sigma^2 d) r(eta Y/c) Y
-    Y(0, .) = 1
-
-It needs no boundary conditions: it degenerates at eta = 0, and eta = 1 is an outflow boundary.
+`Radial` maps t (B,) and x (B, d) to u (B,) in any dimension d.
 """
 
 import functools
@@ -59,7 +47,20 @@ def accuracy(horizon: float) -> float:
 
 @dataclass(frozen=True)
 class Radial:
-    """u(t, x) by the equation for Y in the docstring of this module.
+    """u(t, x) by an equation in one space dimension.
+
+    Let tau = T - t, c = 2 + a sigma^2 d tau, zeta = ln(c/2) and eta = c/(c + a |x|^2). eta lies in
+    (0, 1], and |x| = infinity corresponds to eta = 0. Substitute
+
+        u = Y / (c + a |x|^2) = (eta/c) Y(zeta, eta)
+
+    Without reaction and in the limit d = infinity, Y is 1. In general Y is smooth and of order 1
+    everywhere, so the *relative* error of u is small. The PDE becomes
+
+        Y_zeta = (2/d) (1 - eta) eta (eta^2 Y)_eta_eta - eta Y_eta + c/(a sigma^2 d) r(eta Y/c) Y
+        Y(0, .) = 1
+
+    It needs no boundary conditions: it degenerates at eta = 0, and eta = 1 is an outflow boundary.
 
     The first call solves the equation, and later calls use the cached solution. `rate` is the
     function r(u) = F(u)/u. `degrees` are degrees of the Chebyshev expansion of Y, tried in this

@@ -1,15 +1,8 @@
 """Covariances of derivatives of a Gaussian process with an isotropic kernel.
 
-The kernel is k(y, y') = phi(|y - y'|^2) with y = (t, x). The caller scales t such that one width
-fits both t and x. An observation of a function v at a point is one of four numbers: v, Lap v, v_t
-or D v = sum_i d_i v. This module computes covariances between observations. It also computes the
+The kernel is k(y, y') = phi(|y - y'|^2) with y = (t, x). This module computes covariances between
+observations of a function v: v, Lap v, v_t or D v = sum_i d_i v at a point. It also computes the
 observations of a fitted function, which is a weighted sum of covariances.
-
-Let y - y' = (tau, delta), p = sum_i delta_i and q = |delta|^2. The kernel depends on y - y' only,
-so a derivative in y' is minus the derivative in y. Let A and B be the differential operators of two
-observations. The covariance of A v at y and B v at y' is (-1)^(order of B) (A B phi)(y - y'), with
-phi as a function of y - y'. It is a sum of derivatives of phi times polynomials in tau, p and q.
-Matrices are computed in blocks of rows, which bounds the memory.
 """
 
 from enum import IntEnum
@@ -20,12 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = Any  # jax.Array or np.ndarray
-ROWS_PER_BLOCK = 128  # rows of a covariance matrix that are computed at once
+# Matrices are computed in blocks of rows, which bounds the memory.
+ROWS_PER_BLOCK = 128
 SIGNS = (1.0, 1.0, -1.0, -1.0)  # (-1)^(order of the operator) of each observation
 
 
 class Observation(IntEnum):
-    """Indices into the last axis of arrays (..., 4): v, Lap v, v_t and D v = sum_i d_i v."""
+    """Indices into the last axis of arrays (..., 4): v, Lap v, v_t and D v = sum_i d_i v.
+
+    An observation of a function v at a point is one of these four numbers.
+    """
 
     VALUE = 0
     LAPLACIAN = 1
@@ -56,14 +53,20 @@ class Gaussian(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Points y = (t, x), with the scaled times t of shape (n,) and x of shape (n, d)."""
+    """Points y = (t, x), with the scaled times t of shape (n,) and x of shape (n, d).
+
+    The caller scales t such that one width of the kernel fits both t and x.
+    """
 
     t: Any
     x: Any
 
 
 def differences(left: Points, right: Points) -> tuple[Array, Array, Array]:
-    """Return tau, p and q, each (n, m), of all pairs of n points `left` and m points `right`."""
+    """Return tau, p and q, each (n, m), of all pairs of n points `left` and m points `right`.
+
+    With y - y' = (tau, delta), p is sum_i delta_i and q is |delta|^2.
+    """
     square = lambda x: (x * x).sum(-1)
     q = square(left.x)[:, None] + square(right.x)[None] - 2 * left.x @ right.x.T
     p = left.x.sum(-1)[:, None] - right.x.sum(-1)[None]
@@ -77,8 +80,13 @@ def operator_products(
     """Return the 4 x 4 table of A B phi for any two operators A, B among 1, Lap, d/dt and D.
 
     `phi` holds phi and its first four derivatives at s = tau^2 + q, as `Gaussian.derivatives`
-    returns them. Each entry has the shape of `tau`, `p` and `q`. To obtain a covariance, the caller
-    multiplies by the sign of B. The entries follow from the chain rule with d_i s = 2 delta_i.
+    returns them. Each entry has the shape of `tau`, `p` and `q`; see `differences`.
+
+    The kernel depends on y - y' only, so a derivative in y' is minus the derivative in y. Let A and
+    B be the operators of two observations. The covariance of A v at y and B v at y' is
+    (-1)^(order of B) (A B phi)(y - y'), with phi as a function of y - y'. To obtain it, the caller
+    multiplies by the sign of B. The entries follow from the chain rule with d_i s = 2 delta_i: they
+    are sums of derivatives of phi times polynomials in tau, p and q.
     """
     f0, f1, f2, f3, f4 = phi
     d = dim

@@ -1,19 +1,7 @@
 """Fit of a Gaussian process to a PDE: the function of least norm that satisfies constraints.
 
-    minimise |v|^2  subject to  v_t = rate(v, Lap v, D v) at M interior points,    D = sum_i d_i
-                                v = terminal              at B terminal points
-
-`fit` takes `Constraints` and returns a `Fit`, which holds the weights of v. The norm is that of the
-reproducing kernel Hilbert space of the kernel. The Gauss-Newton method linearises the constraints
-at the last iterate. They are then M + B linear equations A v = r, each in the four observations of
-v at one point. Let K be the covariance matrix of all observations. The minimiser has the weights
-A^T l, where the multipliers l (M + B,) solve (A K A^T) l = r. At each point these are the four
-coefficients in A times the multiplier of the point. The nugget adds a diagonal matrix to K: the
-variance of the noise that is assumed in each observation.
-
-The method of the SCaSML paper minimises b^T K^-1 b over 3 M free observations of v, where b holds
-all 4 M + B observations. Both methods have the same stationary points. A step here solves a system
-of size M + B. A step of the paper solves one of size 3 M and factors a matrix of size 4 M + B.
+`fit` takes `Constraints` and returns a `Fit`, which holds the weights of the function. The norm is
+that of the reproducing kernel Hilbert space of the kernel.
 """
 
 from collections.abc import Callable
@@ -48,7 +36,19 @@ def fit(
 ) -> Fit:
     """Run the Gauss-Newton method from v = 0, with at most `iterations` steps.
 
-    Each step minimises |v|^2 + damping |v - last v|^2 subject to the linearised constraints.
+    It solves the problem
+
+        minimise |v|^2  subject to  v_t = rate(v, Lap v, D v) at M interior points,  D = sum_i d_i
+                                    v = terminal              at B terminal points
+
+    Each step linearises the constraints at the last iterate, and minimises
+    |v|^2 + damping |v - last v|^2 subject to them. They are then M + B linear equations A v = r,
+    each in the four observations of v at one point. Let K be the covariance matrix of all
+    observations. Without damping, the minimiser has the weights A^T l, where the multipliers l
+    (M + B,) solve (A K A^T) l = r. At each point these are the four coefficients in A times the
+    multiplier of the point. The nugget adds a diagonal matrix to K: the variance of the noise that
+    is assumed in each observation.
+
     `is_dense` selects the Cholesky solver, otherwise conjugate gradients solve the systems. The
     method ends when the norm of the gradient, together with v_t - rate, is below `tolerance`. It
     calls `report` after each step with the number of the step, |v|^2, and the root mean square of
@@ -76,6 +76,10 @@ def fit(
             + constraints.nugget * variances * weights
         )
         a, right, value = constraints.linearised(b[:m, FREE_OBSERVATIONS])
+        # The method of the SCaSML paper minimises b^T K^-1 b over 3 M free observations of v, where
+        # b holds all 4 M + B observations. Both methods have the same stationary points. A step
+        # here solves a system of size M + B. A step of the paper solves one of size 3 M and factors
+        # a matrix of size 4 M + B.
         # Half the gradient of b^T K^-1 b in the free observations, where K includes the noise.
         # K^-1 b is `weights`. The constraint v_t = rate makes the observation v_t a function of the
         # free ones, whose derivative is -a / clock.

@@ -1,12 +1,7 @@
 """Linear systems with a kernel matrix that is too large to store.
 
-`solve` runs conjugate gradients with a function that computes products with the matrix. Its
-preconditioner comes from `nystrom_inverse`, which inverts a low-rank approximation plus a diagonal:
-
-    K ~ K_:s K_ss^-1 K_s: + diagonal
-
-K is the kernel matrix (n, n) with one row per point, and s is a random set of points, called
-landmarks. The diagonal is chosen such that the approximation has the same diagonal as K.
+`solve` runs conjugate gradients with a function that computes products with the matrix.
+`nystrom_inverse` returns a preconditioner: the inverse of a low-rank approximation plus a diagonal.
 """
 
 from collections.abc import Callable
@@ -18,7 +13,7 @@ from ..._support.errors import ArgumentError
 from ..._support.types import Floats
 from . import kernels
 
-LANDMARKS = 2000  # size of s
+LANDMARKS = 2000  # number of points s in `nystrom_inverse`
 # Conjugate gradients end when the residual of the system is below this fraction of the norm of the
 # right-hand side.
 RELATIVE_RESIDUAL = 1e-7
@@ -30,8 +25,13 @@ def nystrom_inverse(
 ) -> Callable[[Floats], Floats]:
     """Return a function that multiplies a vector (n,) by the inverse of the approximation.
 
-    The matrix that is approximated is the covariance matrix (n, n) of one linear combination of
-    observations per point, with the coefficients `a` (n, 4), plus the diagonal `noise` (n,).
+    The approximation is of low rank plus a diagonal:
+
+        K ~ K_:s K_ss^-1 K_s: + diagonal
+
+    K is the covariance matrix (n, n) of one linear combination of observations per point, with the
+    coefficients `a` (n, 4), plus the diagonal `noise` (n,). s is a random set of points, called
+    landmarks. The diagonal is chosen such that the approximation has the same diagonal as K.
     """
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
 

@@ -2,13 +2,6 @@
 
 `FeatureMap` compiles the functions of one problem. `FeatureMap.batch` takes states (t, x) and
 returns a `Batch` of arrays, from which `sweeps` computes the residual of any tensor train.
-
-The train is a sum of products f_0(t) f_1(h_1) ... f_d(h_d), where h_1 ... h_d are the coordinates.
-The coordinates are driven by independent Brownian motions, so L has no mixed derivatives and
-
-    (d/dt + L) prod_k f_k = sum_k (G_k f_k) prod_{j != k} f_j
-
-with G_0 = d/dt and G_k = mu_k d_k + 1/2 sigma_k^2 d_kk for the coordinates.
 """
 
 import math
@@ -33,6 +26,14 @@ STATES_PER_CHUNK = 256  # states at which a compiled function is evaluated at on
 
 class Batch(NamedTuple):
     """States of paths and the basis functions there.
+
+    The train is a sum of products f_0(t) f_1(h_1) ... f_d(h_d), where h_1 ... h_d are the
+    coordinates. The coordinates are driven by independent Brownian motions, so L has no mixed
+    derivatives and
+
+        (d/dt + L) prod_k f_k = sum_k (G_k f_k) prod_{j != k} f_j
+
+    with G_0 = d/dt and G_k = mu_k d_k + 1/2 sigma_k^2 d_kk for the coordinates.
 
     `values`, `slopes` and `generated` have one array per variable: (n, q) for the time, then (n, p)
     for each coordinate. They hold phi, sigma_k d_k phi and G_k phi for every basis function phi of

@@ -2,8 +2,7 @@
 
 `matrices` takes a point (t, y) and returns one r x r matrix per variable: the time and each
 coordinate. The value of the train is the first entry of their product. `left_products` and
-`right_products` multiply the matrices from either end. With both, the derivative of the value in
-one variable needs the derivative of one matrix only.
+`right_products` multiply the matrices from either end.
 """
 
 import math

@@ -1,14 +1,8 @@
 """Alternating least squares for the cores of a tensor train.
 
-`initial_cores` returns the cores of a train that is zero. `sweep` takes cores and a `Batch` of
-states and returns new cores. It solves for one core after the other; each solve minimises the mean
-square of the residual, which was linearised by Newton's method. `residual_rms` measures a train.
-
-Core k has shape (a, m, b), where m counts the basis functions of variable k; variable 0 is time.
-At a state where the basis functions have the values phi (m,), core k defines the matrix
-C_k[phi] = sum_m phi_m C_k[:, m, :] of shape (a, b). The train is the product of these matrices for
-all k. The ranks a and b differ between the cores, with a = 1 for the first core and b = 1 for the
-last one. All arrays are NumPy's, in float64.
+`sweep` takes cores and a `Batch` of states, and returns new cores. Core k has the shape (a, m, b),
+where m counts the basis functions of variable k, and a and b are ranks. Variable 0 is time. All
+arrays are NumPy's, in float64.
 """
 
 import itertools
@@ -52,10 +46,10 @@ def residual_rms(batch: Batch, cores: Sequence[Floats]) -> float:
 def sweep(batch: Batch, cores: Sequence[Floats], forward: bool, ridge: float) -> list[Floats]:
     """Solve for every core in turn, and return the new cores.
 
-    The residual is linearised once, at the given cores. With `forward` the sweep goes from the core
-    of time to the core of the last coordinate, otherwise in the opposite direction. `ridge` times
-    the mean eigenvalue of the normal equations of a core is added to their diagonal, which damps
-    the change of the core.
+    Each solve minimises the mean square of the residual, which Newton's method linearises once, at
+    the given cores. With `forward` the sweep goes from the core of time to the core of the last
+    coordinate, otherwise in the opposite direction. `ridge` times the mean eigenvalue of the normal
+    equations of a core is added to their diagonal, which damps the change of the core.
     """
     eps, f_u, f_z = residual(batch, cores)
     # A change v of the train changes eps by (d/dt + L + f_z . sigma^T grad + f_u) v. The term in
@@ -84,9 +78,9 @@ def _sweep_forward(
 
     `eps` (n,) is the residual and `f_u` (n,) its derivative in u. At a state, let l (a,) and r (b,)
     be the products of the matrices left and right of a core, and let phi (m,) be the basis
-    functions of its variable. Let l', phi' and r' be the same with the generator applied. The
-    change of eps at the state is linear in the change (a, m, b) of the core. Its coefficients are
-    the outer products
+    functions of its variable. Let l', phi' and r' be the same with the generator plus
+    F_z . sigma^T grad applied; `sweep` adds that term to `generated`. The change of eps at the
+    state is linear in the change (a, m, b) of the core. Its coefficients are the outer products
 
         l' phi r + l phi' r + l phi r' + f_u l phi r
 
@@ -148,7 +142,13 @@ def _empty_product(count: int) -> tuple[Floats, Floats]:
 
 
 def _matrices(features: Floats, core: Floats) -> Floats:
-    """Return the matrices C[phi] (n, a, b) of a core (a, m, b), for basis functions phi (n, m)."""
+    """Return the matrices C[phi] (n, a, b) of a core (a, m, b), for basis functions phi (n, m).
+
+    At a state where the basis functions have the values phi (m,), core k defines the matrix
+    C_k[phi] = sum_m phi_m C_k[:, m, :] of shape (a, b). The train is the product of these matrices
+    for all k. The ranks a and b differ between the cores, with a = 1 for the first core and b = 1
+    for the last one.
+    """
     a, m, b = core.shape
     return (features @ core.transpose(1, 0, 2).reshape(m, -1)).reshape(-1, a, b)
 

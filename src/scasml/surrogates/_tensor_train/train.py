@@ -1,27 +1,7 @@
 """The tensor-train surrogate.
 
 `tensor_train` takes a problem and fits a functional tensor train to the PDE by alternating least
-squares. It returns a `TensorTrain`, which evaluates the function
-
-    u(t, x) = offset(t, x) + C_0[psi(t)] C_1[phi(y_1)] ... C_d[phi(y_d)]
-    C_k[phi] = sum_m phi_m C_k[m]
-
-with Hermite polynomials phi in each coordinate y_k and Legendre polynomials psi in time. The
-product of matrices is called the train. The core C_k of variable k holds one r x r matrix C_k[m]
-for each of its polynomials, where r is the rank. The matrices of C_0 have only one row, and those
-of C_d only one column, so the product is a number.
-
-As in Richter, Sallandt & Nuesken (ICML 2021), the cores are fitted one after the other, forward and
-backward in turn, at states of simulated paths. The fit minimises the mean square of the residual
-
-    eps = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z)
-
-at those states, linearised by Newton's method. A correction integrates the same residual along the
-same paths.
-
-If g is smooth, the offset equals g at T and the train is zero there. If g may have kinks, there is
-no offset: a kink adds a measure to the Laplacian, which the residual at a state does not contain. A
-quarter of the states then lie at T, where u(T, x) = g(x) is fitted.
+squares. It returns a `TensorTrain`, a function of (t, x).
 """
 
 import math
@@ -58,7 +38,15 @@ KEPT_RESIDUAL_RATIO = 0.99
 
 
 class TensorTrain(AbstractTrained):
-    """A function u(t, x) that is an offset plus a tensor train; see the docstring of this module.
+    """A function u(t, x) that is an offset plus a tensor train.
+
+        u(t, x) = offset(t, x) + C_0[psi(t)] C_1[phi(y_1)] ... C_d[phi(y_d)]
+        C_k[phi] = sum_m phi_m C_k[m]
+
+    with Hermite polynomials phi in each coordinate y_k and Legendre polynomials psi in time. The
+    product of matrices is called the train. The core C_k of variable k holds one r x r matrix
+    C_k[m] for each of its polynomials, where r is the rank. The matrices of C_0 have only one row,
+    and those of C_d only one column, so the product is a number.
 
     All cores have the same rank r; cores of smaller rank are filled up with zeros. There are p
     polynomials in each coordinate and q polynomials in time.
@@ -158,8 +146,19 @@ def tensor_train(
 ) -> TensorTrain:
     """Fit a tensor train to the PDE by alternating least squares on its residual.
 
-    A sweep solves for all cores once, at states of new paths. Its cores are kept if the residual at
-    held-out states, which no sweep uses, falls by more than 1 %.
+    As in Richter, Sallandt & Nuesken (ICML 2021), the cores are fitted one after the other, forward
+    and backward in turn, at states of simulated paths. The fit minimises the mean square of the
+    residual
+
+        eps = u_t + <mu, grad u> + 1/2 Tr(sigma sigma^T Hess u) + F(t, x, u, z)
+
+    at those states, linearised by Newton's method. A correction integrates the same residual along
+    the same paths. A sweep solves for all cores once, at states of new paths. Its cores are kept if
+    the residual at held-out states, which no sweep uses, falls by more than 1 %.
+
+    If g is smooth, the offset equals g at T and the train is zero there. If g may have kinks, there
+    is no offset: a kink adds a measure to the Laplacian, which the residual at a state does not
+    contain. A quarter of the states then lie at T, where u(T, x) = g(x) is fitted.
 
     **Arguments:**
 
