@@ -53,9 +53,9 @@ def wrong_weight(monkeypatch):
 @pytest.fixture
 def reused_key(monkeypatch):
     """All levels of a call draw from the same streams."""
-    right = _iterates._streams
+    right = _iterates.streams
     monkeypatch.setattr(
-        _iterates, "_streams", lambda key, n, level, i, first: right(key, n, 0, i, first)
+        _iterates, "streams", lambda key, n, level, i, first: right(key, n, 0, i, first)
     )
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from jaxtyping import ArrayLike
 
-from ._answer.correction import Correction, Preparation, with_preparation
+from ._answer.correction import Correction, with_preparation
+from ._answer.records import Preparation
 from ._equations.base import AbstractEquation
 from ._equations.domain import Queries
 from ._equations.generator import Hutchinson

@@ -18,8 +18,9 @@ from ..execution.local import value_and_gradient
 from ..execution.rounding import rounding_error
 from ..execution.rounds import Run
 from ..execution.stopping import Estimate
-from .correction import Choice, Correction, Cost
+from .correction import Correction
 from .levels import Levels, Tails
+from .records import Choice, Cost
 from .shrinkage import kept_share
 from .status import Status
 

@@ -7,12 +7,12 @@ An extender subclasses `AbstractEstimator`, implements its six members, and pass
 from .base import (
     AbstractEstimator,
     AbstractTunable,
-    Evaluations,
     Replicate,
     Tuning,
     Variant,
     total_evaluations,
 )
+from .evaluations import Evaluations
 from .linearised import Linearised
 from .picard import Picard
 

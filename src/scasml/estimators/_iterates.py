@@ -22,12 +22,13 @@ from ..paths.coefficients import diffuse_transposed
 from . import _means
 from ._means import MeanPlan, Sample, Term, mean, sum_of
 from ._picard_costs import level_samples
+from ._picard_samples import MAIN, multiplicity, streams
 from .base import Variant, jackknifed
 
 if TYPE_CHECKING:
     from .picard import Picard
 
-MAIN, HALF_A, NOISE = int(Variant.MAIN), int(Variant.HALF_A), int(Variant.NOISE)
+NOISE = int(Variant.NOISE)
 
 
 class _Part(NamedTuple):
@@ -156,7 +157,7 @@ class Iterates(eqx.Module):
         estimator, equation, paths = self.estimator, self.equation, self.paths
         nodes = estimator.nodes or 1
         heading = equation.heading(s, x) if estimator.sampling == "rqmc" else None
-        keys = lambda term, i, first: _streams(key, n, term, i, first)
+        keys = lambda term, i, first: streams(key, n, term, i, first)
 
         def sampler(term: int, samples: Any) -> Callable[[Array], Draw]:
             """Return the function from a sample index to the random numbers of that sample."""
@@ -181,14 +182,14 @@ class Iterates(eqx.Module):
             return Sample(f, w, jump.weight, new)
 
         def term_mean(l: int | None, f: Any, plan: MeanPlan) -> Term:
-            multiplicity = None
+            factors = None
             if not isinstance(variant, int):
-                multiplicity = functools.partial(_multiplicity, variant, samples=plan.samples)
+                factors = functools.partial(multiplicity, variant, samples=plan.samples)
             if part is not None:
                 whole_f, plan = f, plan._replace(samples=plan.samples // part.parts)
                 number = lambda k, part=part: part.parts * k + part.number
                 f = lambda i, x: whole_f(number(i // plan.nodes) * plan.nodes + i % plan.nodes, x)
-            take = lambda: mean(f, x, plan, multiplicity)
+            take = lambda: mean(f, x, plan, factors)
             if not outermost or l == n - 1 or isinstance(self.inside, int):
                 return take()
             # Variants from HALF_A on need only the last level.
@@ -307,33 +308,3 @@ def _jackknifed(equation: AbstractEquation, r: Array, x: Array, halves: Solution
     """Return J(U) - F(0) at (r, x) from the two halves of U, stacked along the first axis."""
     zero = Solution.zero(r, x)
     return jackknifed(lambda new: equation.difference(r, x, new, zero), halves)
-
-
-def _streams(
-    key: PRNGKeyArray, n: int, level: int, i: Array, first: int
-) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return streams `first` and `first + 1` of sample i of term number `level` of U_n.
-
-    Term 0 is the terminal term, and term l + 1 is level l. Streams 0 and 1 draw the path and the
-    time of the sample. Streams 2 and 3 are the keys of U_l and U_{l-1} inside F.
-    """
-    numbers = (i * (n + 1) + level) * 4 + first + jnp.arange(2)
-    one, other = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers.astype(jnp.uint32))
-    return one, other
-
-
-def _multiplicity(variant: Array, sample: Array, samples: int | Array) -> Array:
-    """Return the factor with which the number `sample` enters the mean of a variant.
-
-    `samples` is the number of samples. The mean over all samples, with these factors, is the mean
-    over one half for `HALF_A` and `HALF_B`, and plus or minus half the difference of the means over
-    both halves for `NOISE` and `MINUS_NOISE`.
-    """
-    first = sample % 2 == 0
-    half = samples / jnp.where(first, (samples + 1) // 2, samples // 2)
-    sign = jnp.where(first == (variant == NOISE), 0.5, -0.5)
-    return jnp.select(
-        [variant == MAIN, variant >= NOISE],
-        [jnp.ones_like(half), sign * half],
-        jnp.where(first == (variant == HALF_A), half, 0),
-    )

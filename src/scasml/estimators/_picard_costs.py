@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from .._equations.base import AbstractEquation
-from .base import Evaluations, Tuning
+from .base import Tuning
+from .evaluations import Evaluations
 
 if TYPE_CHECKING:
     from .picard import Picard

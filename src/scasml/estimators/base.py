@@ -19,6 +19,7 @@ from .._equations.base import AbstractEquation
 from .._sampling.designs import Sampling
 from .._support.errors import ArgumentError, whole
 from .._support.types import Floats
+from .evaluations import Evaluations
 
 
 class Replicate(NamedTuple):
@@ -89,39 +90,6 @@ class Tuning(eqx.Module):
         if self.samples is None or np.ndim(self.samples) == 1:
             return self
         return self.with_samples(self.samples[rows])
-
-
-class Evaluations(NamedTuple):
-    """Numbers of function evaluations and of random numbers.
-
-    `terminal` counts evaluations of g, and `nonlinearity` those of F or of its slopes. `normals`
-    and `uniforms` count scalar normal and uniform random numbers.
-    """
-
-    terminal: int = 0
-    nonlinearity: int = 0
-    normals: int = 0
-    uniforms: int = 0
-
-    def __add__(self, other: "Evaluations") -> "Evaluations":  # type: ignore[override]
-        return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def times(self, count: int) -> "Evaluations":
-        """Return all numbers multiplied by `count`."""
-        return Evaluations(*(count * a for a in self))
-
-    @property
-    def functions(self) -> int:
-        """Evaluations of F and g: FE (function evaluations) of the SCaSML paper."""
-        return self.terminal + self.nonlinearity
-
-    @property
-    def random_numbers(self) -> int:
-        """Scalar random numbers: RV (realization variables) or RN of the SCaSML paper.
-
-        RV is that of full history, and RN that of quadrature in time.
-        """
-        return self.normals + self.uniforms
 
 
 class AbstractEstimator(eqx.Module):

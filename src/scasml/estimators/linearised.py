@@ -31,12 +31,12 @@ from ..paths import SCHEMES, AbstractPathLaw, Stepped, Tilted
 from ._path_means import PATHS_PER_TILE, REMAINDER, SOURCE, TERMINAL, PathMean, PathMeans
 from .base import (
     AbstractTunable,
-    Evaluations,
     Replicate,
     Tuning,
     Variant,
     even_steps,
 )
+from .evaluations import Evaluations
 
 
 class Linearised(AbstractTunable):

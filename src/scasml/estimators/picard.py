@@ -25,7 +25,8 @@ from ..paths.coefficients import undiffuse_transposed
 from ._iterates import Iterates
 from ._means import sum_of
 from ._picard_costs import picard_evaluations, sample_evaluations
-from .base import AbstractTunable, Evaluations, Replicate, Tuning, Variant, even_steps
+from .base import AbstractTunable, Replicate, Tuning, Variant, even_steps
+from .evaluations import Evaluations
 
 GRADIENTS = ("auto", "pathwise", "mixed", "centred", "weights")
 
