@@ -64,7 +64,7 @@ def correct(
     - `surrogate`: what `surrogates.wrap` takes or returns; None simulates the problem itself.
     - `t`: a number or (B,); `x`: (d,) or (B, d). One point gives scalar answers.
     - `method`: an estimator, or "auto", which lets pilots choose separately at each point.
-      `answer.choices` says what was chosen and why. A `Policy` is "auto" with other constants.
+      `answer.choices` says what was chosen and why.
     - `rtol`, `atol`: a point is done when half of its 95 % interval, bias included, is at most
       rtol |value| or at most atol.
     - `seconds`: limit for the whole call, compilation included.
