@@ -30,7 +30,6 @@ from elastic_case import (
 )
 from helpers import check_one_sentence
 from scasml import Picard, ScasmlError
-from scasml.execution.stopping import MAX_GROWTH, REPLICATES_FOR_BIAS
 
 
 class TestTolerance:
@@ -96,7 +95,8 @@ class TestTolerance:
         got = correct(T[:1], X[:1], atol=0.01)
         assert list(got.status) == ["bias above tolerance"]
         assert got.bias > 0.01
-        assert REPLICATES_FOR_BIAS <= got.replicates < MAX_GROWTH * REPLICATES_FOR_BIAS
+        least = got.rule.replicates_for_bias
+        assert least <= got.replicates < got.rule.max_growth * least
         assert got.unmet.all()
 
     def test_an_unknown_bias(self):

@@ -5,10 +5,6 @@ import pytest
 from scipy import stats
 
 from scasml.execution.stopping import (
-    MAX_GROWTH,
-    MAX_REPLICATES,
-    MIN_GROWTH,
-    MIN_REPLICATES,
     Estimate,
     StoppingRule,
 )
@@ -42,22 +38,22 @@ def test_next_counts(rule):
     estimate = invented()
     value, count = estimate.value, estimate.replicates
     targets = rule.next_counts(estimate)
-    started = count >= (MIN_REPLICATES if rule.has_tolerance else 2)
+    started = count >= (rule.min_replicates if rule.has_tolerance else 2)
     assert np.all(targets >= count)
     assert np.all(targets <= np.maximum(rule.most, count))
     broken = (count > 0) & np.isnan(value)
     np.testing.assert_array_equal(targets[broken], count[broken])
-    growth = MAX_GROWTH if rule.has_tolerance and not rule.anytime else 2
+    growth = rule.max_growth if rule.has_tolerance and not rule.anytime else 2
     if rule.anytime or rule.replicates is None:
         assert np.all(targets[started] <= growth * count[started])
     going = started & ~broken & (count < rule.most)
     if rule.has_tolerance:
         done = rule.met(estimate) | rule.bias_limited(estimate)
-        assert (going & done).any() or rule.most < MIN_REPLICATES
+        assert (going & done).any() or rule.most < rule.min_replicates
         np.testing.assert_array_equal(targets[done], count[done])
         going &= ~done
-    least = np.minimum(np.ceil(MIN_GROWTH * count), rule.most)
-    assert going.any() or rule.most < MIN_REPLICATES
+    least = np.minimum(np.ceil(rule.min_growth * count), rule.most)
+    assert going.any() or rule.most < rule.min_replicates
     assert np.all(targets[going] >= least[going])
 
 
@@ -133,4 +129,4 @@ def test_a_run_ends():
     for _ in range(60):
         estimate = Estimate(one, count, one, 0 * one)
         count = StoppingRule(atol=1e-9).next_counts(estimate).astype(float)
-    assert count == MAX_REPLICATES
+    assert count == StoppingRule().max_replicates

@@ -69,7 +69,7 @@ def allocate(
     reduction = np.minimum(policy.net_size / np.maximum(samples, 1), 1) ** (rate - 1)
     replicates = np.sum(remaining * reduction, 1) / target**2
     replicate_work = samples @ work + policy.replicate_overhead
-    total = np.maximum(replicates, policy.min_replicates) * replicate_work
+    total = np.maximum(replicates, rule.min_replicates) * replicate_work
     return Allocation(samples, target, total, omitted)
 
 
@@ -121,7 +121,7 @@ def _samples(
     root = np.sqrt(included * variance * work)
     largest = np.max(density, 1)
     if rule.has_tolerance:
-        minimum, net = policy.min_replicates, policy.net_size
+        minimum, net = rule.min_replicates, policy.net_size
         # Samples of the largest increment in all replicates together.
         samples = largest * np.sum(root, 1) / target**2
         # The work of a replicate whatever the size of its nets, such as their scrambling, and the

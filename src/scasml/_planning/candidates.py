@@ -213,7 +213,7 @@ def least_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
     fewest = estimator.sample_bounds()[0] * (np.arange(len(estimator.increments)) < measuring)
     tuning = estimator.pilot_tuning(start.equation, "pathwise")
     replicate = fewest @ estimator.work(start.equation, tuning, task.gradient)
-    total = policy.min_replicates * float(replicate + policy.replicate_overhead)
+    total = task.rule.min_replicates * float(replicate + policy.replicate_overhead)
     return pilot_work(task, start, estimator) + total
 
 

@@ -42,7 +42,6 @@ class Policy:
     tangent_bias_factor: float = 2.0  # level bias over its estimate, if the start is a tangent
 
     # Allocation of samples to increments.
-    min_replicates: int = 16  # replicates that an error bar needs
     planned_replicates: int = 32  # replicates to plan for, if the user gives no rule for them
     net_size: int = 32  # samples of a net of a pilot
     net_rate_for_sizing: float = 2.5  # a in (variance of a net) ~ (its samples)^-a, to choose sizes

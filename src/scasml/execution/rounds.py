@@ -14,7 +14,7 @@ from .._io.interruption import Interruption
 from .._io.progress import Progress, Report
 from .accumulator import Accumulator
 from .intervals import LEVEL, half_width
-from .stopping import DEFAULT_SECONDS, Estimate, StoppingRule
+from .stopping import Estimate, StoppingRule
 
 # Seconds between two progress reports.
 REPORT_SECONDS = 0.1
@@ -107,7 +107,7 @@ class Run:
 
     def _time_is_up(self) -> bool:
         if self.rule.is_default:
-            return self._simulated_seconds() >= DEFAULT_SECONDS
+            return self._simulated_seconds() >= self.rule.default_seconds
         return time.monotonic() >= self.deadline
 
     def _report(self, report: Report | None, last: bool = False) -> None:
@@ -123,7 +123,7 @@ class Run:
             done, worst, left = done + part[0], np.fmax(worst, part[1]), left + part[2]
         rows = int(sum(each.count.sum() for each in self.accumulators))
         if self.rule.is_default:
-            left = DEFAULT_SECONDS - self._simulated_seconds()
+            left = self.rule.default_seconds - self._simulated_seconds()
         left = max(min(left, self.deadline - now), 0.0)
         left = 0.0 if last and self.is_over else left
         report(Progress(done, self.points, rows, float(worst), now - self.began, left))
