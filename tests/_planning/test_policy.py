@@ -39,3 +39,9 @@ def test_correct_takes_a_policy(method):
     _, _, rows = executor.pilots()[0]
     wanted = method.pilot_replicates if isinstance(method, Policy) else 4
     np.testing.assert_array_equal(np.unique(rows.replicate) - FIRST_PILOT, np.arange(wanted))
+
+
+def test_a_pilot_has_enough_replicates_for_a_variance():
+    """The variance is multiplied by (n - 1)/(n - 3)."""
+    with pytest.raises(scasml.ScasmlError, match="pilot_replicates must be at least 4, got 3"):
+        Policy(pilot_replicates=3)

@@ -5,6 +5,8 @@
 
 from dataclasses import dataclass
 
+from .._support.errors import whole
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -49,6 +51,10 @@ class Policy:
     replicate_overhead: float = 5e5  # work of a replicate whatever its samples
     default_samples: int = 128  # samples of a replicate without a tolerance
     largest_omission: float = 0.1  # bound on all omitted increments over the tolerance, at most
+
+    def __post_init__(self) -> None:
+        remedy = "the variance of fewer replicates is unknown"
+        whole("pilot_replicates", self.pilot_replicates, 4, remedy)
 
 
 DEFAULT_POLICY = Policy()
