@@ -70,6 +70,12 @@ class TestEquality:
     def test_one_point(self):
         assert (scalar() == scalar()) is False
 
+    def test_choices(self):
+        """The points of a choice are an array, whose comparison has no truth value."""
+        (one,), (other,) = answer().choices, correct().choices
+        assert (one == other) is False
+        assert (one == one) is True
+
 
 class TestStatus:
     def test_one_point(self):

@@ -1,6 +1,9 @@
 """`diagnose()` advises what the method in use can do."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import scasml
@@ -32,3 +35,13 @@ def test_advice(method, rate, words, absent):
     text = str(answer.diagnose())
     assert words in text
     assert absent not in text
+
+
+def test_the_advice_is_for_the_points_with_a_large_bias():
+    """Picard served another point, so one more Picard level would not help."""
+    method = Linearised(16, 256)
+    answer = scasml.correct(steep(3.0), None, 0.0, [[0.0]], method=method, replicates=64)
+    other = replace(answer.choices[0], points=np.array([1]), method=Picard(2, 8))
+    text = str(replace(answer, choices=(*answer.choices, other)).diagnose())
+    assert "a start nearer to the solution" in text
+    assert "Picard level" not in text
