@@ -40,7 +40,7 @@ _FREE = frozenset(
 
 def count_operations(f: Callable[..., Any], *arguments: Any) -> float:
     """Return the work of one call of `f` with arguments of these shapes."""
-    return _count(jax.make_jaxpr(f)(*arguments).jaxpr)
+    return jaxpr_work(jax.make_jaxpr(f)(*arguments).jaxpr)
 
 
 @cached_by_structure
@@ -52,7 +52,8 @@ def equation_work(equation: Any) -> tuple[float, float]:
     )
 
 
-def _count(jaxpr: Any) -> float:
+def jaxpr_work(jaxpr: Any) -> float:
+    """Return the work of one call of a jaxpr."""
     return sum(_count_equation(equation) for equation in jaxpr.eqns)
 
 
@@ -61,13 +62,13 @@ def _count_equation(equation: Any) -> float:
     name, params = equation.primitive.name, equation.params
     inner = inner_jaxprs(equation)
     if name == "scan":
-        return params["length"] * sum(map(_count, inner))
+        return params["length"] * sum(map(jaxpr_work, inner))
     if name == "cond":
-        return max(map(_count, inner))
+        return max(map(jaxpr_work, inner))
     if inner and name != "while":
-        return sum(map(_count, inner))
+        return sum(map(jaxpr_work, inner))
     if inner:
-        return WHILE_ITERATIONS * sum(map(_count, inner))
+        return WHILE_ITERATIONS * sum(map(jaxpr_work, inner))
     size = sum(math.prod(v.aval.shape) for v in equation.outvars)
     if name == "dot_general":
         # A term of the sum counts 1/2. Its multiplication and addition are one fused instruction,

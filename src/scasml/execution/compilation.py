@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .._support.jaxprs import contains_primitive
+from .._support.operation_counts import WHILE_ITERATIONS, jaxpr_work
 from .._support.precision import use_dtype
 from .._support.tracing import key_of_leaves
 
@@ -31,7 +32,15 @@ CAPACITY = 256
 # allows a process by default. A process that needs one more crashes.
 MOST_PROGRAMS = 48
 # Level 2 compiles in half the time of the default, and its programs are as fast.
-COMPILER_OPTIONS = {"xla_backend_optimization_level": 2}
+FAST_TO_RUN: Mapping[str, int | bool] = {"xla_backend_optimization_level": 2}
+# These options compile in a third of the time. The programs take several times longer to run.
+FAST_TO_COMPILE: Mapping[str, int | bool] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+}
+# Operations of one row up to which a program that runs once for each point compiles with
+# `FAST_TO_COMPILE`. They take about 0.1 ms with these options.
+LITTLE_WORK = 2e5
 # Bytes from which on an array is placed on the device once for all calls.
 LARGE_ARRAY = 2**16
 # Primitives that XLA passes to a library, which waits for XLA's own threads. If every thread runs
@@ -124,7 +133,12 @@ class Prepared(NamedTuple):
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
 
-def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) -> Prepared:
+def prepare(
+    function: Callable[[Any], Any],
+    columns: Any,
+    dtype: np.dtype[Any],
+    runs_once: bool = False,
+) -> Prepared:
     """Return a function of one row with its compiled program, which is compiled if necessary.
 
     **Arguments:**
@@ -132,6 +146,8 @@ def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) 
     - `function`: a pytree whose arrays are data, such as a `Program`.
     - `columns`: a pytree of arrays with a leading axis of rows; only shapes and dtypes matter.
     - `dtype`: floating-point type of the simulation.
+    - `runs_once`: whether the program runs only once for each point. If it also has little work,
+      it is compiled quickly.
     """
     began = time.perf_counter()
     with use_dtype(dtype):
@@ -142,7 +158,7 @@ def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) 
         static = [None if data else leaf for leaf, data in zip(leaves, is_data, strict=True)]
         row_leaves, row_structure = jax.tree.flatten(columns)
         signature = tuple((leaf.shape[1:], leaf.dtype) for leaf in row_leaves)
-        key = (key_of_leaves(leaves, structure), row_structure, signature)
+        key = (key_of_leaves(leaves, structure), row_structure, signature, runs_once)
         was_compiled = True
 
         def run(arrays: list[Any], columns: Any, count: Any) -> Any:
@@ -154,12 +170,16 @@ def prepare(function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any]) 
         def make() -> Compiled:
             nonlocal was_compiled
             was_compiled = False
-            jitted = jax.jit(run, compiler_options=COMPILER_OPTIONS)
+            jitted = jax.jit(run)
             full = [jax.ShapeDtypeStruct((CAPACITY, *s), dtype) for s, dtype in signature]
             shapes = jax.tree.unflatten(row_structure, full)
             traced = jitted.trace(arrays, shapes, jax.ShapeDtypeStruct((), np.int32))
             is_serial = contains_primitive(traced.jaxpr.jaxpr, LIBRARY_PRIMITIVES)
-            return Compiled(traced.lower().compile(), is_serial, {})
+            # The walker counts the body of the loop over rows WHILE_ITERATIONS times.
+            work = jaxpr_work(traced.jaxpr.jaxpr) / WHILE_ITERATIONS
+            options = FAST_TO_COMPILE if runs_once and work <= LITTLE_WORK else FAST_TO_RUN
+            lowered: Any = traced.lower()  # JAX declares the argument of `compile` wrongly.
+            return Compiled(lowered.compile(dict(options)), is_serial, {})
 
         compiled = _compiled_programs.get(key, make)
         # A large array would be copied in every call. To place a small one takes longer.

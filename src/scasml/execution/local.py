@@ -88,7 +88,8 @@ def apply_at_points(function: Callable[..., Any], *columns: NDArray[Any]) -> Any
     This is `AbstractExecutor.map` in the present process. The function is compiled once for any
     number of rows.
     """
-    return prepare(_OneRow(function), columns, columns[0].dtype).in_blocks(columns)
+    prepared = prepare(_OneRow(function), columns, columns[0].dtype, runs_once=True)
+    return prepared.in_blocks(columns)
 
 
 class _ValueAndGradient(eqx.Module):
