@@ -8,11 +8,15 @@ import itertools
 import time
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpy.typing import NDArray
 
+from .._equations.surrogate import AbstractSurrogate
 from ..estimators import Evaluations, Linearised, Variant, total_evaluations
-from ..execution.local import value_and_gradient
+from ..execution.compilation import AbstractProbe
 from ..execution.row_numbers import RowNumbers, run_rows
 from . import checks
 from .candidates import (
@@ -48,9 +52,7 @@ def choose(task: Task, starts: Sequence[Start]) -> Plan:
     jumping, finite = np.zeros(len(task), bool), np.ones(len(task), bool)
     if task.surrogate is not None:
         # This check needs little work. It comes before large programs are compiled.
-        t, x = task.points.t, task.points.x
-        value, slope = value_and_gradient(task.executor, task.surrogate, t, x)
-        finite = np.isfinite(value) & np.isfinite(slope).all(1)
+        finite = task.executor.map(_FiniteProbe(task.surrogate), task.points.t, task.points.x)
     if differentiates_slopes(estimator, task):
         jumping = slopes_jump(task, first)
     found = Plan()
@@ -61,6 +63,16 @@ def choose(task: Task, starts: Sequence[Start]) -> Plan:
     if (rest := np.flatnonzero(finite & ~jumping)).size:
         found += _by_linearised(task.at(rest), starts, estimator)
     return found
+
+
+class _FiniteProbe(AbstractProbe):
+    """Whether a surrogate and its gradient are finite at a point."""
+
+    surrogate: AbstractSurrogate
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        value, slope = jax.value_and_grad(self.surrogate, argnums=1)(t, x)
+        return jnp.isfinite(value) & jnp.all(jnp.isfinite(slope))
 
 
 def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> Plan:

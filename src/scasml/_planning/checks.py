@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from .._equations.base import AbstractEquation
 from .._support.errors import ArgumentError, listing
+from ..execution.compilation import AbstractProbe
 from ..execution.points import PROBES, stream
 from ..execution.steepness import PROBE_PATHS, PROBE_STEPS
 from ..paths import Stepped
@@ -70,7 +70,7 @@ def _is_singular(diffusion: NDArray[Any]) -> NDArray[np.bool_]:
     return singular | (size == 0).any(axis=(1, 2))
 
 
-class _Coefficients(eqx.Module):
+class _Coefficients(AbstractProbe):
     equation: AbstractEquation
 
     def __call__(self, t: Array, x: Array) -> tuple[Array, Array]:
@@ -90,7 +90,7 @@ def _check_paths(task: Task) -> None:
         )
 
 
-class _Ends(eqx.Module):
+class _Ends(AbstractProbe):
     """The ends of probe paths from one point, shape (paths, d)."""
 
     equation: AbstractEquation

@@ -7,7 +7,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from .._equations.base import AbstractEquation, Solution
 from .._equations.smoothness import nonlinearity_may_be_rough, terminal_may_be_rough
 from .._support.precision import cast, use_dtype
 from ..estimators import AbstractTunable
+from ..execution.compilation import AbstractProbe
 from ..execution.points import PROBES, stream
 from ..execution.steepness import PROBE_STEPS
 from ..paths import AbstractPathLaw, Stepped
@@ -86,7 +86,7 @@ def _probe(make: Callable[..., Any], equation: AbstractEquation, task: Task) -> 
         return task.executor.map(make(equation, paths), t, x, points.key)
 
 
-class TerminalProbe(eqx.Module):
+class TerminalProbe(AbstractProbe):
     """The changes of g, and of its slope, that bisection between ends of paths does not remove.
 
     They are relative to the largest absolute values of g and of its slope.
@@ -104,7 +104,7 @@ class TerminalProbe(eqx.Module):
         return _remaining_change(value, ends), _remaining_change(slope, ends)
 
 
-class SlopeProbe(eqx.Module):
+class SlopeProbe(AbstractProbe):
     """The relative change of a combination of F_u and F_z that bisection does not remove.
 
     The segments lie between states of paths at random times. F_u and F_z are evaluated where the

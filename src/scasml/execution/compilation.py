@@ -38,8 +38,8 @@ FAST_TO_COMPILE: Mapping[str, int | bool] = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_use_fusion_emitters": False,
 }
-# Operations of one row up to which a program that runs once for each point compiles with
-# `FAST_TO_COMPILE`. They take about 0.1 ms with these options.
+# Operations of one row up to which a probe compiles with `FAST_TO_COMPILE`. They take about 0.1 ms
+# with these options.
 LITTLE_WORK = 2e5
 # Bytes from which on an array is placed on the device once for all calls.
 LARGE_ARRAY = 2**16
@@ -60,6 +60,14 @@ class Compiled(NamedTuple):
     # Number of samples of a row -> number of rows that one call of an executor should have. An
     # executor fills this dictionary.
     rows_per_call: dict[int, int]
+
+
+class AbstractProbe(eqx.Module):
+    """A function of one point whose results decide something, but enter no answer.
+
+    Its last digits do not matter, and it runs once for each point. So it is compiled quickly if it
+    has little work.
+    """
 
 
 class _CompiledPrograms:
@@ -134,10 +142,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    function: Callable[[Any], Any],
-    columns: Any,
-    dtype: np.dtype[Any],
-    runs_once: bool = False,
+    function: Callable[[Any], Any], columns: Any, dtype: np.dtype[Any], is_probe: bool = False
 ) -> Prepared:
     """Return a function of one row with its compiled program, which is compiled if necessary.
 
@@ -146,8 +151,7 @@ def prepare(
     - `function`: a pytree whose arrays are data, such as a `Program`.
     - `columns`: a pytree of arrays with a leading axis of rows; only shapes and dtypes matter.
     - `dtype`: floating-point type of the simulation.
-    - `runs_once`: whether the program runs only once for each point. If it also has little work,
-      it is compiled quickly.
+    - `is_probe`: whether the function is an `AbstractProbe`.
     """
     began = time.perf_counter()
     with use_dtype(dtype):
@@ -158,7 +162,7 @@ def prepare(
         static = [None if data else leaf for leaf, data in zip(leaves, is_data, strict=True)]
         row_leaves, row_structure = jax.tree.flatten(columns)
         signature = tuple((leaf.shape[1:], leaf.dtype) for leaf in row_leaves)
-        key = (key_of_leaves(leaves, structure), row_structure, signature, runs_once)
+        key = (key_of_leaves(leaves, structure), row_structure, signature, is_probe)
         was_compiled = True
 
         def run(arrays: list[Any], columns: Any, count: Any) -> Any:
@@ -177,7 +181,7 @@ def prepare(
             is_serial = contains_primitive(traced.jaxpr.jaxpr, LIBRARY_PRIMITIVES)
             # The walker counts the body of the loop over rows WHILE_ITERATIONS times.
             work = jaxpr_work(traced.jaxpr.jaxpr) / WHILE_ITERATIONS
-            options = FAST_TO_COMPILE if runs_once and work <= LITTLE_WORK else FAST_TO_RUN
+            options = FAST_TO_COMPILE if is_probe and work <= LITTLE_WORK else FAST_TO_RUN
             lowered: Any = traced.lower()  # JAX declares the argument of `compile` wrongly.
             return Compiled(lowered.compile(dict(options)), is_serial, {})
 

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from numpy.typing import NDArray
 
 from .._support.types import Floats
-from .compilation import CAPACITY, prepare
+from .compilation import CAPACITY, AbstractProbe, prepare
 from .executor import AbstractExecutor, Part
 from .program import Program, Replicates, Rows
 
@@ -88,8 +88,8 @@ def apply_at_points(function: Callable[..., Any], *columns: NDArray[Any]) -> Any
     This is `AbstractExecutor.map` in the present process. The function is compiled once for any
     number of rows.
     """
-    prepared = prepare(_OneRow(function), columns, columns[0].dtype, runs_once=True)
-    return prepared.in_blocks(columns)
+    is_probe = isinstance(function, AbstractProbe)
+    return prepare(_OneRow(function), columns, columns[0].dtype, is_probe).in_blocks(columns)
 
 
 class _ValueAndGradient(eqx.Module):

@@ -6,7 +6,6 @@ rough gradient, at which F is differentiated if no gradient is estimated.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from .._equations.base import AbstractEquation, Solution
 from .._support.types import Floats
 from ..paths import Stepped
 from ..paths.coefficients import diffuse_transposed
+from .compilation import AbstractProbe
 from .executor import AbstractExecutor
 from .points import PROBES, Points, stream
 
@@ -59,7 +59,7 @@ def terminal_slope(
     return found.astype(np.float64)
 
 
-class _TerminalSlope(eqx.Module):
+class _TerminalSlope(AbstractProbe):
     equation: AbstractEquation
 
     def __call__(self, t: Array, x: Array, key: Array) -> Array:
@@ -76,7 +76,7 @@ class _TerminalSlope(eqx.Module):
         return jax.grad(mean)(x)
 
 
-class _Steepness(eqx.Module):
+class _Steepness(AbstractProbe):
     equation: AbstractEquation
 
     def __call__(self, t: Array, x: Array, u: Array, slope: Array) -> tuple[Array, Array]:
