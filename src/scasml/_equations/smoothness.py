@@ -1,16 +1,19 @@
 """What the code of g and F says about their smoothness, without running them.
 
-An equation comes in, a boolean comes out: whether g or F may be rough, and whether F is affine in u
-and z. A function is rough if it has a kink or a discontinuity.
+An equation comes in. Booleans come out: whether g or F may be rough, and whether F is affine in u
+and z. The degree of F as a polynomial in u and z comes out too. A function is rough if it has a
+kink or a discontinuity.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Jaxpr
 from jaxtyping import Array
 
 from .._support.jaxprs import any_equation, outputs_depend_on
+from .._support.polynomials import output_degrees
 from .._support.tracing import abstract_point, cached_by_structure
 from .base import AbstractEquation, Solution
 
@@ -66,14 +69,30 @@ def is_affine(equation: AbstractEquation) -> bool:
     return not outputs_depend_on(jaxpr, [False, False, True, True])
 
 
+@cached_by_structure
+def polynomial_degree(equation: AbstractEquation) -> int | None:
+    """Return the degree of F as a polynomial in u and z together, or None.
+
+    The answer is conservative: it is an upper bound, and None if the code of F does not show that F
+    is a polynomial. F = u * u / u has None, and F = u - u has 1.
+    """
+    (degree,) = output_degrees(_difference_jaxpr(equation), [0, 0, 1, 1])
+    return degree
+
+
 def _difference_may_be_rough(equation: AbstractEquation, marked: list[bool]) -> bool:
     """Whether F(t, x, u, z) - F(t, x, 0, 0) may be rough in its marked arguments.
 
     `marked` has one flag for each of t, x, u and z.
     """
+    return any_equation(_difference_jaxpr(equation), _is_rough, marked)
+
+
+def _difference_jaxpr(equation: AbstractEquation) -> Jaxpr:
+    """Return the jaxpr of F(t, x, u, z) - F(t, x, 0, 0) as a function of t, x, u and z."""
     t, x = abstract_point(equation.dim)
     difference = lambda t, x, u, z: equation.difference(t, x, Solution(u, z), Solution.zero(t, x))
-    return any_equation(jax.make_jaxpr(difference)(t, x, t, x).jaxpr, _is_rough, marked)
+    return jax.make_jaxpr(difference)(t, x, t, x).jaxpr
 
 
 def _is_rough(equation: Any, operands: list[bool]) -> bool:
