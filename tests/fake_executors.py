@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scasml._planning.measurement import FIRST_PILOT
-from scasml.estimators import Variant
+from scasml.estimators import AbstractLevelled, Variant
 from scasml.execution import AbstractExecutor, LocalExecutor, Part, Replicates
 
 
@@ -48,18 +48,24 @@ def start_of(program):
 
 
 class ScriptedExecutor(LocalExecutor):
-    """An executor that invents the replicates of pilots of `Linearised`.
+    """An executor that invents the replicates of pilots of `Picard` and `Linearised`.
 
     `script(steps, replicates, t)` returns a dict for the point with time t. Its entries are the
     step bias that the pilot shall measure ("bias"), the noise of the step bias ("noise"), the
-    coupling of fine and coarse paths ("coupling"), the size of all three increments together
-    ("size"), and the mean of the remainder ("remainder"). `asked` records steps, replicates and
-    whether the remainder was omitted, for every pilot. `starts` records their starts.
+    coupling of fine and coarse paths ("coupling"), the size of all increments together ("size"),
+    and the mean of the last increment ("last"). A pilot of `Linearised` has the noise in its first
+    increment, and the mean square "level" of samples of step levels. `asked` records steps and
+    replicates of every pilot, and `starts` its start.
     """
 
-    # Three increments of equal size, of which two measure the step bias.
-    SIZE_RATIO = 1.5
-    DEFAULTS = {"bias": 0.0, "noise": 0.0, "coupling": 1e-6, "size": 30.0, "remainder": 0.0}  # noqa: RUF012
+    DEFAULTS = {  # noqa: RUF012
+        "bias": 0.0,
+        "noise": 0.0,
+        "coupling": 1e-6,
+        "size": 30.0,
+        "last": 0.0,
+        "level": 0.0,
+    }
 
     def __init__(self, script):
         super().__init__()
@@ -67,14 +73,14 @@ class ScriptedExecutor(LocalExecutor):
 
     def run(self, program, rows):
         steps, count = program.tuning.steps, len(np.unique(rows.replicate))
-        self.asked.append((steps, count, bool(np.all(rows.samples[:, 2] == 0))))
+        self.asked.append((steps, count))
         self.starts.append(start_of(program))
-        order, _ = program.estimator.step_order(program.equation)
-        divisor = (2**order - 1) / self.SIZE_RATIO
+        estimator, width = program.estimator, len(program.estimator.increments)
+        divisor = max(2 ** estimator.step_order(program.equation) - 1, 1)
         number = rows.replicate.astype(np.int64) - FIRST_PILOT
         # Two patterns of +1 and -1 whose means and whose product have the mean zero.
         change_sign, fine_sign = 1 - 2 * (number % 2), 1 - 2 * (number // 2 % 2)
-        increments, sizes = np.zeros((len(rows), 3)), np.zeros((len(rows), 3))
+        increments, sizes, square = (np.zeros((len(rows), width)) for _ in range(3))
         for t in np.unique(rows.t):
             here, wanted = rows.t == t, self.DEFAULTS | self.script(steps, count, t)
             change = divisor * (wanted["bias"] - wanted["noise"])
@@ -83,11 +89,16 @@ class ScriptedExecutor(LocalExecutor):
             is_coarse = (rows.variant == Variant.COARSE_STEPS)[here]
             increments[here, 0] = fine * fine_sign[here]
             increments[here, 0] -= is_coarse * (change + spread * change_sign[here])
-            increments[here, 2] = wanted["remainder"]
-            sizes[here] = wanted["size"] / 3
+            increments[here, -1] = wanted["last"]
+            sizes[here] = wanted["size"] / width
+            if isinstance(estimator, AbstractLevelled):
+                is_drawn = rows.samples[here] > 0
+                increments[here, 0] = wanted["noise"] * change_sign[here] * is_drawn[:, 0]
+                square[here] = wanted["level"] * is_drawn
         surrogate = None
         if program.surrogate is not None:
             surrogate = np.zeros(len(rows)), np.zeros(rows.x.shape)
+        slope = np.zeros(rows.x.shape) if program.gradient else None
         value, no_telescoping = np.sum(increments, 1), np.zeros((len(rows), 0))
-        found = Replicates(value, None, increments, None, sizes, no_telescoping, surrogate)
+        found = Replicates(value, slope, increments, None, sizes, no_telescoping, square, surrogate)
         yield Part(slice(0, len(rows)), found)

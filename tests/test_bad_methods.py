@@ -1,4 +1,4 @@
-"""Refused arguments of `Picard`, `Hutchinson` and `surrogates.wrap`."""
+"""Refused arguments of `Picard`, `Linearised`, `Hutchinson` and `surrogates.wrap`."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from bad_input_case import DIM, INF, NAN, PROBLEM, bad, each, raises, refused, u
-from scasml import Hutchinson, Picard, problems
+from scasml import Hutchinson, Linearised, Picard, problems
 from scasml._equations.defect import Defect
 from scasml.surrogates import wrap
 
@@ -64,6 +65,46 @@ def a_picard(*args: Any, **keywords: Any) -> Any:
 )
 def test_picard(call, fragments):
     refused(call, *fragments)
+
+
+def a_linearised(*args: Any, **keywords: Any) -> Any:
+    """Return a call that builds an estimator."""
+    return lambda: Linearised(*args, **keywords)
+
+
+@each(
+    bad("steps-0", a_linearised(0), "steps", "got 0"),
+    bad("steps-negative", a_linearised(-2), "steps", "got -2"),
+    bad("steps-no-power-of-two", a_linearised(12), "steps", "power of two", "got 12"),
+    bad("steps-too-many", a_linearised(2048), "steps", "up to 1024", "got 2048"),
+    bad("steps-float", a_linearised(8.0), "steps", "got 8.0"),
+    bad("steps-bool", a_linearised(True), "steps", "got True"),
+    bad("steps-text", a_linearised("few"), "steps", '"auto"', "got 'few'"),
+    bad("steps-array", a_linearised(np.zeros(2)), "steps", "got array([0., 0.])"),
+    bad("samples-0", a_linearised(samples=0), "samples", "got 0"),
+    bad("samples-auto", a_linearised(samples="auto"), "samples", "got 'auto'"),
+    bad("samples-too-many", a_linearised(samples=2**24), "samples", "below 2^24"),
+    bad("remainder-odd", a_linearised(remainder=3), "remainder", "even", "got 3", "pass 4"),
+    bad("remainder-negative", a_linearised(remainder=-2), "remainder", "got -2"),
+    bad("remainder-too-many", a_linearised(remainder=2**24), "remainder", "below 2^24"),
+    bad("gradient-mixed", a_linearised(gradient="mixed"), "gradient", "got 'mixed'"),
+    bad("gradient-bool", a_linearised(gradient=True), "gradient", "got True"),
+    bad("sampling", a_linearised(sampling="sobol"), "sampling", "got 'sobol'"),
+    bad(
+        "antithetic-odd",
+        a_linearised(samples=7, sampling="antithetic"),
+        "samples",
+        "got 7",
+    ),
+    bad("scheme", a_linearised(scheme="heun"), "scheme", "got 'heun'"),
+)
+def test_linearised(call, fragments):
+    refused(call, *fragments)
+
+
+@pytest.mark.parametrize("steps", ["auto", 1, 64, np.int64(2), 1024])
+def test_steps_that_are_accepted(steps):
+    assert Linearised(steps).steps == steps
 
 
 @each(

@@ -3,6 +3,7 @@
 The tests also cover the shapes of the answer, points at the horizon, and the meaning of its fields.
 """
 
+import functools
 import types
 
 import jax
@@ -23,8 +24,8 @@ from correct_case import (
     check_same_bits,
     correct,
 )
-from helpers import cost, rough
-from scasml import Picard, Status
+from helpers import cost, rough, varying
+from scasml import Linearised, Picard, Status
 from scasml._equations.defect import Defect
 from scasml._support.precision import cast
 from scasml.estimators import Variant
@@ -100,6 +101,42 @@ class TestSameBits:
         near = np.nextafter(X[0], np.float32(9))
         pair = correct(np.full(2, T[0]), np.stack([X[0], near]))
         assert abs(pair.value[0] - pair.value[1]) > 1e-4
+
+
+class TestSameBitsOfLevels:
+    """The same for `Linearised`, whose base level and samples differ from point to point.
+
+    Its loops run until the slowest row of a chunk is done, and its pilots plan each point alone.
+    """
+
+    PROBLEM = varying()
+
+    @classmethod
+    def correct(cls, t=T, x=X, **options):
+        return correct(t, x, problem=cls.PROBLEM, method=Linearised(samples=32), **options)
+
+    @classmethod
+    @functools.cache
+    def answer(cls):
+        return cls.correct()
+
+    def test_points_differ_in_their_levels_and_samples(self):
+        (choice,) = self.answer().choices
+        assert len(np.unique(choice.tuning.level)) > 1
+        assert len(np.unique(choice.tuning.samples, axis=0)) == len(T)
+        np.testing.assert_array_equal(self.answer().steps, 2**choice.tuning.level)
+
+    @pytest.mark.parametrize("chunk", [1, 7])
+    def test_chunk(self, chunk):
+        check_same_bits(self.answer(), self.correct(chunk=chunk))
+
+    def test_order_of_points(self):
+        order = np.random.default_rng(1).permutation(len(T))
+        check_same_bits(self.answer(), self.correct(T[order], X[order], chunk=4), order)
+
+    def test_one_point_alone(self):
+        check_same_bits(self.answer(), self.correct(T[3:4], X[3:4]), slice(3, 4))
+        check_same_bits(self.answer(), self.correct(T[3], X[3]), 3)
 
 
 class TestReplicates:

@@ -36,17 +36,18 @@ def test_coverage(name, replicates):
     assert 0.93 <= intervals.coverage(BY_NAME[name], replicates).covered <= 0.97
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if "Heston" not in name])
+@pytest.mark.parametrize("name", BY_NAME)
 @pytest.mark.parametrize("method", ["Linearised", "auto"])
 def test_coverage_of_other_methods(name, method):
-    """The same for methods with a remainder, at the larger number of replicates.
+    """The same for methods by levels, at the larger number of replicates.
 
-    There an unstated bias would be visible. Paths of Heston's model take 64 steps or more, which
-    takes minutes. If replicates do not vary, the interval is that of rounding, and may cover more.
+    Their only bias is rounding and what levels leave out, so the intervals that no bias widens must
+    cover too. An unstated bias of half a standard error would lower their coverage to 92 %. If
+    replicates do not vary, the interval is that of rounding.
     """
     got = intervals.coverage(BY_NAME[name], intervals.LARGE, method=method)
     assert got.covered >= 0.93
-    assert got.covered <= 0.97 or np.isinf(got.bias)
+    assert 0.93 <= got.without_bias <= 0.97 or np.isinf(got.bias)
 
 
 @pytest.mark.parametrize("name", sorted(UNCERTAIN_BIAS))
@@ -120,12 +121,11 @@ def test_relative_tolerance_of_1e_4(name):
     assert np.all(np.abs(got.value - case.problem.exact(t, x)) < SIGMAS * got.stderr + 2 * got.bias)
 
 
-def test_coverage_from_a_tangent():
-    """F is steep and the surrogate is off by 30 %, so `auto` often starts from a tangent.
+def test_coverage_of_a_poor_surrogate():
+    """F is steep and the surrogate is off by 30 %, so that R is large for every start.
 
-    The increments of a tangent show about half of its bias, which `tangent_bias_factor` allows for.
-    At most 9 of 40 intervals miss the solution. One in ten misses it here, for which the false-fail
-    rate is 0.5 %; the seeds are fixed. Without the factor, 22 of 60 intervals missed the solution.
+    At most 6 of 40 intervals miss the solution. One in 20 misses it if the coverage is 95 %, for
+    which the false-fail rate is 0.3 %; the seeds are fixed.
     """
     problem = problems.burgers(2, problems.BURGERS_PAPER)
     exact = lambda t, x: jax.nn.sigmoid(
@@ -133,13 +133,12 @@ def test_coverage_from_a_tangent():
     )
     spoiled = lambda t, x: exact(t, x) * (1 + 0.3 * jnp.sin(jnp.sum(x) / np.sqrt(2) + 2 * t + 0.5))
     x = np.random.default_rng(0).uniform(-0.5, 0.5, (3, 2)).astype(np.float32)[2]
-    missed, starts = 0, set()
+    missed = 0
     for seed in range(40):
         got = scasml.correct(
             problem, spoiled, 0.0, x, rtol=5e-3, with_gradient=False, safe=False, seed=seed
         )
+        assert got.status == "converged"
         low, high = got.interval(0.95)
         missed += not low <= problem.exact(0.0, x) <= high
-        starts |= {each.start for each in got.choices}
-    assert "tangent" in starts
-    assert missed <= 9
+    assert missed <= 6

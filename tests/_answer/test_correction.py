@@ -11,8 +11,10 @@ import pytest
 from scipy import stats
 
 import elastic_case
-from correct_case import T, X, answer, check_same_bits, correct
+from correct_case import HEAT, PROBLEM, T, X, answer, check_same_bits, correct
 from elastic_case import adaptive
+from scasml import Linearised
+from scasml._answer.assembly import steps_of
 
 
 class TestInterval:
@@ -141,6 +143,18 @@ class TestProgress:
     def test_progress_bar(self, capfd):
         check_same_bits(answer(), correct(progress=True))
         assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps"), [(PROBLEM, [4, 8]), (HEAT, [0, 0])], ids=["steps", "exact paths"]
+)
+def test_the_steps_of_linearised_are_those_of_the_base_level(problem, steps):
+    estimator, level = Linearised(4), np.array([2, 3], np.int32)
+    total = types.SimpleNamespace(
+        program=types.SimpleNamespace(estimator=estimator, equation=problem),
+        tuning=estimator.default_tuning(problem, False).with_samples(None, level),
+    )
+    np.testing.assert_array_equal(np.broadcast_to(steps_of(total), 2), steps)
 
 
 def test_an_answer_is_a_pytree_of_arrays():

@@ -90,6 +90,14 @@ def test_the_table_has_a_row_for_each_increment():
     assert str(healthy().diagnose()).endswith(healthy().diagnose().table)
 
 
+def test_the_table_names_the_points_of_several_programs():
+    (levels,) = healthy().levels
+    parts = [dataclasses.replace(levels, points=np.array(at)) for at in ([0, 2], [1, 3, 4, 5])]
+    _, *rows = dataclasses.replace(healthy(), levels=tuple(parts)).diagnose().table.split("\n")
+    assert rows[::4] == ["at point 0, 2:", "at point 1, 3, 4, 5:"]
+    assert rows[1:4] == rows[5:] == healthy().diagnose().table.split("\n")[1:]
+
+
 def test_not_finite():
     assert texts(correct(hole=ONE), "not finite").startswith("point 4: ")
 

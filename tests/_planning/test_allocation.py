@@ -7,7 +7,7 @@ import pytest
 
 import scasml
 from helpers import SIGMAS, Tuned, manufactured, replicate
-from scasml import Defect, Linearised, Picard, Problem
+from scasml import Defect, Picard, Problem
 from scasml._planning.allocation import allocate
 from scasml._planning.policy import DEFAULT_POLICY
 from scasml.estimators import Tuning
@@ -180,13 +180,13 @@ class TestSamplesAsData:
         """Together they give what each of them gives alone, bit for bit."""
         each = np.array([[32, 64, 2], [64, 32, 0], [128, 32, 2]], np.int32)
         equation = Defect(PROBLEM, wrap(good, PROBLEM))
-        method = Linearised(2, gradient="pathwise")
-        program = Program(equation, method, Tuning("pathwise", 2), gradient=False)
+        method = Picard(2, 8, allocation="measured")
+        program = Program(equation, method, Tuning("pathwise", 0), gradient=False)
 
         def values(counts, at=slice(None)):
             points = Points.of(np.arange(3)[at], T[at], X[at], seed=0)
             row = np.arange(len(points))
-            tuning = Tuning("pathwise", 2, counts)
+            tuning = Tuning("pathwise", 0, counts)
             rows = rows_at(
                 points, tuning, RowNumbers(row, np.full_like(row, 7), np.zeros_like(row))
             )

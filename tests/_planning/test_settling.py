@@ -12,7 +12,7 @@ import pytest
 
 from fake_executors import ScriptedExecutor
 from helpers import task
-from scasml import Linearised, Problem, problems
+from scasml import Picard, Problem
 from scasml._planning.allocation import allocate
 from scasml._planning.pilots import Look
 from scasml._planning.policy import DEFAULT_POLICY
@@ -23,6 +23,14 @@ from scasml._planning.trials import run_trial
 from scasml.execution.stopping import StoppingRule
 
 STDERR = 1.0
+# An equation whose paths are simulated in steps.
+STEPPED = Problem(
+    dim=3,
+    horizon=0.5,
+    diffusion=lambda t, x: 0.5 + 0.1 * jnp.sin(x),
+    nonlinearity=lambda t, x, u, z: 0.1 * u**2,
+    terminal=lambda x: jnp.cos(x[0]),
+)
 
 
 def settled(script):
@@ -32,7 +40,7 @@ def settled(script):
     """
     executor = ScriptedExecutor(lambda steps, count, t: script(steps, count))
     rule = SimpleNamespace(expected_stderr=lambda *_: np.full(1, STDERR), replicates=None)
-    equation, estimator = problems.burgers(3), Linearised(gradient="pathwise")
+    equation, estimator = STEPPED, Picard(2, 16, gradient="pathwise", allocation="measured")
     some = task(equation, np.zeros(1), np.zeros((1, 3)), rule, executor=executor)
     start = Start("zero", equation, None)
     tuning = estimator.pilot_tuning(equation, "pathwise")
@@ -42,58 +50,53 @@ def settled(script):
 
 
 class TestSteps:
-    """`asked` lists steps, replicates, and whether the remainder was omitted."""
+    """`asked` lists steps and replicates."""
 
     def test_a_small_bias_is_enough(self):
         asked, assignment = settled(lambda steps, count: {"bias": 0.4, "noise": 0.1})
-        assert asked == [(2, 4, False)]
-        assert assignment.tuning.steps == 2
+        assert asked == [(16, 4)]
+        assert assignment.tuning.steps == 16
         assert assignment.step_bias == pytest.approx(0.4)
 
     def test_a_visible_bias_takes_more_steps(self):
-        """A bias of second order that is 15 times too large takes four times the steps.
-
-        The second pilot omits the remainder, which does not measure the step bias.
-        """
-        asked, assignment = settled(
-            lambda steps, count: {"bias": 30 / steps**2, "noise": 0.1 / steps**2}
-        )
-        assert asked == [(2, 4, False), (8, 4, True)]
-        assert assignment.tuning.steps == 8
+        """A bias of first order that is 3 times too large takes four times the steps."""
+        asked, assignment = settled(lambda steps, count: {"bias": 24 / steps, "noise": 0.1 / steps})
+        assert asked == [(16, 4), (64, 4)]
+        assert assignment.tuning.steps == 64
 
     def test_noise_takes_a_larger_pilot(self):
         asked, assignment = settled(
             lambda steps, count: {"bias": 3 / np.sqrt(count), "noise": 2 / np.sqrt(count)}
         )
-        assert asked == [(2, 4, False), (2, 16, True), (2, 64, True)]
-        assert assignment.tuning.steps == 2
+        assert asked == [(16, 4), (16, 16), (16, 64)]
+        assert assignment.tuning.steps == 16
         assert asked[-1][1] == DEFAULT_POLICY.largest_pilot
 
     def test_noise_of_the_largest_pilot_takes_more_steps(self):
         asked, assignment = settled(
             lambda steps, count: {
-                "bias": 60 / steps / np.sqrt(count),
-                "noise": 50 / steps / np.sqrt(count),
+                "bias": 480 / steps / np.sqrt(count),
+                "noise": 400 / steps / np.sqrt(count),
             }
         )
-        assert asked[:3] == [(2, 4, False), (2, 16, True), (2, 64, True)]
-        assert assignment.tuning.steps > 2
+        assert asked[:3] == [(16, 4), (16, 16), (16, 64)]
+        assert assignment.tuning.steps > 16
         assert assignment.step_bias <= STDERR / 2
 
     def test_uncoupled_paths_take_more_steps(self):
         """Fine and coarse paths are nearly independent, so equal means do not show a small bias."""
         asked, assignment = settled(
-            lambda steps, count: {"bias": 0.01, "noise": 0.008, "coupling": 1 / steps}
+            lambda steps, count: {"bias": 0.01, "noise": 0.008, "coupling": 8 / steps}
         )
-        assert [(steps, count) for steps, count, _ in asked] == [(2, 4), (8, 4)]
-        assert assignment.tuning.steps == 8
+        assert asked == [(16, 4), (64, 4)]
+        assert assignment.tuning.steps == 64
 
     def test_uncoupled_paths_of_small_increments_do_not_matter(self):
         """All increments together are smaller than the standard error."""
         _, assignment = settled(
             lambda steps, count: {"bias": 0.01, "noise": 0.008, "coupling": 1.0, "size": 0.4}
         )
-        assert assignment.tuning.steps == 2
+        assert assignment.tuning.steps == 16
 
     def test_the_steps_are_bounded(self):
         _, assignment = settled(lambda steps, count: {"bias": 10.0, "noise": 0.1, "coupling": 1.0})
@@ -118,7 +121,7 @@ def test_a_variance_from_few_replicates_is_inflated():
     )
     rule = StoppingRule(rtol=1e-6)
     some = task(problem, np.zeros(1, np.float32), np.zeros((1, 2), np.float32), rule)
-    estimator = Linearised(gradient="pathwise")
+    estimator = Picard(2, 16, gradient="pathwise", allocation="measured")
     trial = run_trial(some, Start("zero", problem, None), estimator, "pathwise")
     measured = trial.measurement.variance * trial.look.tuning.samples
     of_samples = sample_work(estimator, problem, trial.look.tuning.with_samples(None), False)
@@ -129,7 +132,6 @@ def test_a_variance_from_few_replicates_is_inflated():
             of_samples,
             trial.measurement.value,
             variance,
-            rate=DEFAULT_POLICY.net_rate_for_prediction,
         ).work
     )
     # The tolerance is loose because the trial may omit increments.

@@ -60,6 +60,6 @@ def test_a_tangent_solves_the_equation_at_its_point():
     t, x = jnp.asarray(t0), jnp.asarray(x0)
     np.testing.assert_allclose(tangent(t, x), value, rtol=1e-12)
     np.testing.assert_allclose(jax.grad(tangent, 1)(t, x), slope, rtol=1e-12)
-    start = tangent_start(tangent, bias_factor=2.0)
-    assert (start.name, start.bias_factor) == ("tangent", 2.0)
+    start = tangent_start(tangent)
+    assert start.name == "tangent"
     np.testing.assert_allclose(start.equation.source(t, x, jax.random.key(0)), 0, atol=1e-12)

@@ -10,6 +10,7 @@ from helpers import replicate
 from scasml import Linearised, Picard, Problem
 from scasml.estimators import (
     AbstractEstimator,
+    AbstractLevelled,
     AbstractTunable,
     Evaluations,
     Tuning,
@@ -73,9 +74,12 @@ def test_shapes_of_a_replicate(case, gradient):
     assert got.increments.shape == got.sizes.shape == (len(names),)
     assert got.telescoping.ndim == 1
     assert got.value.dtype == got.increments.dtype == jnp.float32
+    is_levelled = isinstance(estimator, AbstractLevelled)
+    assert got.square.shape == (len(names),) if is_levelled else got.square is None
     if gradient:
         assert got.gradient.shape == (2,)
-        assert got.gradient_increments.shape == (len(names), 2)
+        slopes = got.gradient_increments
+        assert slopes is None if is_levelled else slopes.shape == (len(names), 2)
     else:
         assert got.gradient is None
         assert got.gradient_increments is None
@@ -92,9 +96,12 @@ def test_value_and_gradient_are_sums_of_increments(case):
     )
     got, again, other = run(0), run(0), run(1)
     np.testing.assert_allclose(got.value, jnp.sum(got.increments), rtol=1e-5, atol=1e-6)
-    slope = jnp.sum(got.gradient_increments, 0)
-    np.testing.assert_allclose(got.gradient, slope, rtol=1e-4, atol=1e-5)
+    if got.gradient_increments is not None:
+        slope = jnp.sum(got.gradient_increments, 0)
+        np.testing.assert_allclose(got.gradient, slope, rtol=1e-4, atol=1e-5)
     assert np.all(np.abs(got.increments) <= got.sizes * (1 + 1e-5) + 1e-6)
+    if got.square is not None:
+        assert np.all(np.square(got.sizes) <= got.square * (1 + 1e-5) + 1e-6)
     jax.tree.map(np.testing.assert_array_equal, got, again)
     assert got.value != other.value
 
@@ -147,11 +154,31 @@ def test_what_a_pilot_needs(case):
     fewest, most = estimator.sample_bounds()
     assert len(fewest) == len(most) == count
     assert np.all(fewest <= most)
-    order, measuring = estimator.step_order(equation)
-    assert (order == 0) == (default.steps == 0)
-    assert 1 <= measuring <= count
+    assert (estimator.step_order(equation) == 0) == (default.steps == 0)
     assert estimator.derivative_order(equation, True) >= estimator.derivative_order(equation, False)
     assert all(len(pair) == 2 for pair in estimator.bias_variants(equation))
     of_u, _ = estimator.max_steepness
     assert not estimator.exceeds_max_steepness(np.zeros(1), np.zeros(1)).any()
     assert estimator.exceeds_max_steepness(np.full(1, 2 * of_u), np.zeros(1)).all()
+
+
+@pytest.mark.parametrize(
+    "case", [name for name, (method, _) in CASES.items() if isinstance(method, AbstractLevelled)]
+)
+def test_levels(case):
+    """Each increment is a base increment, or belongs to at most one telescoping sum."""
+    estimator, equation = CASES[case]
+    base = np.flatnonzero(estimator.base_samples)
+    tails = [k for tail in estimator.tails(equation).values() for k in tail]
+    assert len({*base, *tails}) == len(base) + len(tails)
+    assert set(estimator.tails(equation)) == {
+        "steps",
+        "depth",
+        "remainder steps",
+        "remainder paths",
+    }
+    assert len(estimator.clusters) == len(estimator.increments)
+    assert np.all(estimator.clusters >= 1)
+    evaluations = estimator.evaluations(equation, estimator.default_tuning(equation, True))
+    costs = np.array([each.functions > 0 for each in evaluations])
+    assert not costs[tails].any()

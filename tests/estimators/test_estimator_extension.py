@@ -13,7 +13,7 @@ from outside import MonteCarlo, SinhBrownian, heun
 
 import scasml
 from helpers import SIGMAS
-from scasml import Linearised, Problem
+from scasml import Linearised, Picard, Problem
 from scasml.paths import SCHEMES
 
 X = np.array([[0.3, -0.2], [0.0, 0.5]])
@@ -66,7 +66,8 @@ class TestEstimator:
 def test_a_stepping_scheme(monkeypatch):
     """dX = -X dt + sigma dW in steps of Heun's method, registered under its name.
 
-    E X_T = e^-T x. Four steps have a bias of 14 % by Euler's method, and of 1.3 % by Heun's.
+    E X_T = e^-T x. In `Picard`, four steps have a bias of 14 % by Euler's method, and of 1.3 % by
+    Heun's. `Linearised` has no bias with either, to a third of the bias of Euler's method.
     """
     problem = Problem(
         dim=2,
@@ -75,12 +76,14 @@ def test_a_stepping_scheme(monkeypatch):
         diffusion=lambda t, x: 0.1 + 0 * x,
         terminal=jnp.sum,
     )
-    run = lambda scheme: scasml.correct(
+    picard = lambda scheme: Picard(1, 64, sampling="rqmc", steps=4, scheme=scheme)
+    linearised = lambda scheme: Linearised(steps=4, samples=64, scheme=scheme)
+    run = lambda scheme, method=picard: scasml.correct(
         problem,
         None,
         0.0,
         np.array([1.0, 2.0]),
-        method=Linearised(steps=4, samples=64, scheme=scheme),
+        method=method(scheme),
         replicates=64,
     )
     with pytest.raises(scasml.ScasmlError, match="scheme must be one of euler, milstein"):
@@ -90,6 +93,9 @@ def test_a_stepping_scheme(monkeypatch):
     assert abs(got.value - exact) < SIGMAS * got.stderr + 0.02 * exact
     assert abs(euler.value - exact) > SIGMAS * euler.stderr + 0.1 * exact
     assert abs(got.value - exact) < SIGMAS * got.stderr + 2 * got.bias  # as the pilot measured it
+    for scheme in ("heun", "euler"):
+        levelled = run(scheme, linearised)
+        assert abs(levelled.value - exact) < SIGMAS * levelled.stderr + levelled.bias < 0.05 * exact
 
 
 class TestPathLaw:

@@ -1,165 +1,278 @@
 """`Linearised` against its formula in Python loops, and on problems whose solution is known."""
 
+import functools
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_diffusions
+from literal_linearised import LiteralLinearised
+from test_diffusions import Diffusion, Drift, Nonlinearity, Perturbed, Terminal, Wave
 
 import scasml
 from helpers import SIGMAS, bias_but_rounding, cost, heat, manufactured, replicate, rough
 from scasml import GeometricBrownian, Linearised, Problem
-from scasml._equations.base import Solution
 from scasml._equations.defect import Defect
 from scasml._equations.linearised import LinearisedEquation
-from scasml._sampling.designs import design
-from scasml.estimators import Tuning, _path_means
-from scasml.estimators.base import jackknifed
+from scasml.estimators import Tuning, total_evaluations
+from scasml.estimators._families import NAMES, REMAINDER, SOURCE, TERMINAL, increments_of
+from scasml.estimators._remainder_tree import RemainderMean
 from scasml.surrogates import wrap
 from scasml.surrogates.terminal import SmoothedTerminal, directions
 
 X = np.array([0.2, -0.4, 0.3], np.float32)
+# Programs that run briefly are compiled quickly.
+QUICK: Any = {"xla_backend_optimization_level": 0}
 
 
-def test_the_jackknife_of_a_square_is_the_product_of_the_halves():
-    a, b = jnp.array([0.3, -1.0]), jnp.array([0.7, 0.9])
-    np.testing.assert_allclose(jackknifed(lambda z: z @ z, jnp.stack([a, b])), a @ b, rtol=1e-6)
-    np.testing.assert_allclose(
-        jackknifed(lambda z: 3 + 2 * z[0], jnp.stack([a, b])), 4.0, rtol=1e-6
-    )
+def expected(**samples: float) -> np.ndarray:
+    """Return the expected samples of all increments; those that are not named have none."""
+    found = np.zeros(len(NAMES), np.float32)
+    for name, count in samples.items():
+        found[NAMES.index(name.replace("_", " "))] = count
+    return found
 
 
 @pytest.mark.usefixtures("x64")
 class TestLiteral:
-    """The vectorised estimator equals the formula in Python loops with the same draws.
+    """The compiled estimator equals the formula in Python loops with the same random words."""
 
-    They agree to rounding.
+    T, POINT = 0.1, np.array([0.2, -0.4])
+    # The source takes two tiles, and paths of the second one end at their random time. The clusters
+    # of three increments are rounded at random.
+    SAMPLES = expected(
+        terminal=4, source=36, steps_4=7.5, remainder=5, remainder_depth_1=4, remainder_steps_2=3
+    )
+
+    @pytest.mark.parametrize(
+        ("gradient", "sampling"),
+        [
+            ("pathwise", "rqmc"),
+            pytest.param("centred", "antithetic", marks=pytest.mark.slow),
+            pytest.param("pathwise", "mc", marks=pytest.mark.slow),
+        ],
+    )
+    def test_increments_and_gradient(self, gradient, sampling):
+        """They agree to rounding: 1e-11, because an increment is a difference of larger numbers."""
+        problem = Problem(
+            dim=2,
+            horizon=1.0,
+            drift=lambda t, x: jnp.cos(x[::-1]) - t * x,
+            diffusion=lambda t, x: 0.6 + 0.2 * jnp.sin(x + t),
+            nonlinearity=lambda t, x, u, z: (
+                jnp.sin(x[0]) * u - 0.4 * u**3 + 0.3 * u * z @ z + 0.5 * z[0] * z[1] + x[1] * z[0]
+            ),
+            terminal=lambda x: jnp.sin(x[0] + x @ x),
+        )
+        surrogate = lambda t, x: 0.5 * jnp.sin(x[0] * x[1] + t)
+        method = Linearised(samples=8, remainder=4, gradient=gradient, sampling=sampling)
+        tuning = Tuning(gradient, 0, self.SAMPLES, np.int32(1))
+        key, x = jax.random.key(3), jnp.asarray(self.POINT)
+        found, slope = LiteralLinearised(problem, surrogate, method, tuning, 3).replicate(
+            key, self.T, x
+        )
+        equation = Defect(problem, wrap(surrogate, problem))
+        run = lambda key, x: replicate(method, equation, key, self.T, x, tuning=tuning)
+        got = jax.jit(run, compiler_options=QUICK)(key, x)
+        wanted = np.array([found.get(name, 0.0) for name in NAMES])
+        np.testing.assert_array_equal(wanted != 0, self.SAMPLES > 0)
+        np.testing.assert_allclose(got.increments, wanted, rtol=1e-11)
+        np.testing.assert_allclose(got.value, wanted.sum(), rtol=1e-11)
+        np.testing.assert_allclose(got.gradient, slope, rtol=1e-11)
+
+
+class Case(NamedTuple):
+    """A problem, its solution, a surrogate with a large error, and a gradient method."""
+
+    problem: Problem
+    exact: Any
+    surrogate: Any
+    gradient: str
+
+
+def constant() -> Case:
+    """Return a case with a constant sigma, and a cubic F that contains z."""
+    problem, exact = manufactured()
+    surrogate = lambda t, x: exact(t, x) + 0.3 * jnp.cos(x[0] - 0.5 * x[1] + t)
+    return Case(problem, exact, surrogate, "centred")
+
+
+def varying() -> Case:
+    """Return a case with a full sigma(t, x), and an F that is not a polynomial."""
+    wave = Wave(np.array([0.5, -0.7, 0.4]), np.asarray(0.9), np.asarray(0.1))
+    drift, diffusion = Drift(np.array([0.3, 0.5, -0.4])), Diffusion(np.full(3, 0.3), "full")
+    c = np.array([0.5, 0.4, -1.5, 1.2])
+    problem = Problem(
+        dim=3,
+        horizon=0.8,
+        drift=drift,
+        diffusion=diffusion,
+        nonlinearity=Nonlinearity(wave, drift, diffusion, c),
+        terminal=Terminal(wave, 0.8),
+    )
+    ripple = Wave(np.array([1.2, 0.6, -0.9]), np.asarray(0.5), np.asarray(0.2))
+    return Case(problem, wave, Perturbed(wave, ripple), "pathwise")
+
+
+CASES = {"constant": constant, "varying": varying}
+FINER = {f"steps_{2**k}": max(20 / 2**k, 0.5) for k in range(1, 11)}
+INSIDE = {f"remainder_steps_{2**k}": max(8 / 2**k, 0.5) for k in range(1, 7)}
+PATHS = {f"remainder_paths_{2**k}": max(6 / 2**k, 0.2) for k in range(1, 7)}
+BASE = expected(terminal=128, source=128, remainder=16)
+ALL = BASE + expected(**FINER, **INSIDE, **PATHS, remainder_depth_1=6, remainder_depth_2=3)
+
+
+class Run(NamedTuple):
+    """Errors of replicates: of their value and gradient, and their increments."""
+
+    error: np.ndarray  # (replicates, 1 + d)
+    increments: np.ndarray
+
+
+def runs(name: str) -> Any:
+    """Return a function of a seed, a base level and samples, which returns a `Run`."""
+    problem, exact, surrogate, gradient = CASES[name]()
+    equation, method = Defect(problem, wrap(surrogate, problem)), Linearised(remainder=4)
+    t, x = jnp.asarray(0.1), jnp.asarray(X)
+    defect = lambda x: exact(t, x) - surrogate(t, x)
+    truth = np.concatenate([[defect(x)], jax.grad(defect)(x)]).astype(np.float64)
+    tails = method.tails(equation)
+    has = BASE + sum(np.bincount(tail, minlength=len(NAMES)) for tail in tails.values() if tail) > 0
+
+    def one(key: Any, samples: Any, level: Any) -> Any:
+        tuning = Tuning(gradient, 0, samples, level)
+        got = replicate(method, equation, key, t, x, tuning=tuning)
+        return jnp.concatenate([got.value[None], got.gradient]), got.increments
+
+    program = jax.jit(
+        lambda keys, samples, level: jax.lax.map(lambda key: one(key, samples, level), keys),
+        compiler_options=QUICK,
+    )
+
+    def run(seed: int, level: int, samples: np.ndarray, replicates: int = 400) -> Run:
+        samples = samples * has
+        finer = [k for kind in ("steps", "remainder steps") for k in tails[kind][:level]]
+        samples[finer] = 0  # steps that the base level has already
+        keys = jax.random.split(jax.random.key(seed), replicates)
+        found, increments = program(keys, samples.astype(np.float32), jnp.int32(level))
+        return Run(np.asarray(found, np.float64) - truth, np.asarray(increments, np.float64))
+
+    return run
+
+
+shared_runs = functools.cache(runs)
+
+
+def z_scores(errors: np.ndarray) -> np.ndarray:
+    """Return the mean errors in standard errors."""
+    return errors.mean(0) / (errors.std(0, ddof=1) / np.sqrt(len(errors)))
+
+
+class TestUnbiased:
+    """Value and gradient are right at every base level, in float32.
+
+    A bound of 4 standard errors of four means has a false-fail rate of 3e-4 for a random seed.
     """
 
-    STEPS, SAMPLES = 2, (5, 5, 2)
+    @pytest.mark.parametrize("level", [0, 2])
+    @pytest.mark.parametrize("name", CASES)
+    def test_value_and_gradient(self, name, level):
+        got = shared_runs(name)(level, level, ALL)
+        assert np.all(np.abs(z_scores(got.error)) < 4)
+        # A wrong sign of one of the large increments would be seen.
+        names = ["terminal", "source", "steps 2", "remainder"]
+        names += ["remainder depth 1", "remainder depth 2"] if name == "varying" else []
+        for k in map(NAMES.index, names):
+            if level == 0 or not NAMES[k].startswith("steps"):
+                assert abs(z_scores(got.error[:, 0] - 2 * got.increments[:, k])) > 6
 
-    @pytest.mark.parametrize("sampling", ["mc", pytest.param("rqmc", marks=pytest.mark.slow)])
-    def test_value(self, sampling):
-        """An estimator with 4 samples computes 4 paths side by side.
 
-        So the 5 paths of g and the 5 of the source take two tiles each, the last of them not full.
-        """
-        problem, _ = manufactured()
-        equation = Defect(problem, wrap(rough, problem))
-        key, t, x = jax.random.key(3), jnp.asarray(0.1), jnp.asarray(X, jnp.float64)
-        method = Linearised(
-            steps=self.STEPS, samples=4, remainder=4, gradient="pathwise", sampling=sampling
-        )
-        run = jax.jit(
-            lambda samples: replicate(
-                method, equation, key, t, x, tuning=Tuning("pathwise", self.STEPS, samples)
-            )
-        )
-        got = run(jnp.asarray(self.SAMPLES, jnp.int32))
-        terms = self.literal(method, equation, key, t, x)
-        np.testing.assert_allclose(got.increments, terms, rtol=1e-9)
-        np.testing.assert_allclose(got.value, sum(terms), rtol=1e-9)
-        slope = jax.grad(lambda x: sum(self.first_order(method, equation, key, t, x)))(x)
-        np.testing.assert_allclose(np.sum(got.gradient_increments[:2], 0), slope, rtol=1e-8)
+def reversed_part(part):
+    """Return a fault that reverses the sign of one part of a pair of results."""
+    signs = np.where(np.arange(2) == part, -1, 1)
 
-    def first_order(self, method, equation, key, s, x):
-        """Return the terms of g and of the residual."""
-        keys = jax.random.split(jax.random.split(key)[0])
-        counts = self.SAMPLES
-        terminal = [
-            e * equation.terminal(y)
-            for e, _, y, _, _ in self.ends(method, equation, keys[0], s, x, counts[0], True)
-        ]
-        source = [
-            e * w * equation.source(r, y, key)
-            for e, r, y, w, _ in self.ends(method, equation, keys[1], s, x, counts[1], False)
-        ]
-        return [sum(a) / len(a) for a in (terminal, source)]
+    def plant(right):
+        wrong = lambda *a: tuple(s * one for s, one in zip(signs, right(*a), strict=True))
+        return wrong
 
-    def literal(self, method, equation, key, s, x):
-        """Return the three terms."""
-        key_remainder, remainder = jax.random.split(key)[1], []
-        ends = self.ends(
-            method, equation, key_remainder, s, x, self.SAMPLES[2], False, weighted=True
-        )
-        for e, r, y, w, i in ends:
-            both = jax.random.split(jax.random.fold_in(key_remainder, 3 * i + 2))
-            halves = [self.inner(method, equation, k, r, y, 2) for k in both]
-            f = lambda v, r=r, y=y: self.rest(equation, r, y, v)
-            mean = jax.tree.map(lambda a, b: (a + b) / 2, *halves)
-            remainder.append(e * w * (2 * f(mean) - (f(halves[0]) + f(halves[1])) / 2))
-        return [*self.first_order(method, equation, key, s, x), sum(remainder) / len(remainder)]
+    return plant
 
-    def inner(self, method, equation, key, s, x, count):
-        """Return V and sigma^T grad V from `count` paths of each kind."""
 
-        def value(x):
-            keys = jax.random.split(key)
-            g = [
-                e * equation.terminal(y)
-                for e, _, y, _, _ in self.ends(method, equation, keys[0], s, x, count, True)
-            ]
-            f = [
-                e * w * equation.source(r, y, key)
-                for e, r, y, w, _ in self.ends(method, equation, keys[1], s, x, count, False)
-            ]
-            return sum(g) / count + sum(f) / count
+FAULTS = {
+    "sign of b": (LinearisedEquation, "tilt", reversed_part(0)),
+    "sign of a": (LinearisedEquation, "tilt", reversed_part(1)),
+    "R with its first order": (
+        LinearisedEquation,
+        "difference",
+        lambda right: lambda self, *a: self.equation.difference(*a),
+    ),
+    "noise inside R": (
+        RemainderMean,
+        "exact",
+        lambda right: property(lambda self: self.combination({self.groups: 1.0})),
+    ),
+    "sign of the residual": (
+        Defect,
+        "source",
+        lambda right: lambda self, t, x, key: -right(self, t, x, key),
+    ),
+}
 
-        v, slope = jax.value_and_grad(value)(x)
-        return Solution(v, equation.diffusion(s, x) * slope)
 
-    def ends(self, method, equation, key, s, x, count, to_horizon, weighted=False):
-        """Yield e^A, r, X_r and w of every path, and the index of the path."""
-        streams = lambda k: (jax.random.fold_in(key, 3 * k), jax.random.fold_in(key, 3 * k + 1))
-        heading = equation.heading(s, x) if method.sampling == "rqmc" else None
-        shape = (self.STEPS, len(x))
-        draw = design(method.sampling, streams, jnp.asarray(count), shape, x, heading)
-        for i in range(count):
-            uniform, noise = draw(jnp.asarray(i))
-            left = equation.horizon - s
-            duration, w = left * uniform, left
-            if weighted:
-                duration, w = left * uniform**2, 2 * left * uniform
-            if to_horizon:
-                duration, w = left, 1.0
-            y, t, h, growth = x, s, duration / self.STEPS, 0.0
-            v, a = self.tilt(equation, t, y)
-            for xi in noise:
-                z = y + h / 2 * v
-                z = z + h * equation.drift(t, z) + jnp.sqrt(h) * equation.diffusion(t, z) * xi
-                t = t + h
-                v_next, a_next = self.tilt(equation, t, z + h / 2 * v)
-                y, growth = z + h / 2 * v_next, growth + h / 2 * (a + a_next)
-                v, a = v_next, a_next
-            yield jnp.exp(growth), s + duration, y, w, i
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.usefixtures("programs_anew")
+def test_planted_faults_are_seen(fault, monkeypatch):
+    owner, name, plant = FAULTS[fault]
+    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
+    assert np.max(np.abs(z_scores(runs("constant")(0, 0, ALL).error))) > 6
 
-    def slopes(self, equation, t, x):
-        """Return F_u and F_z of the problem at the surrogate."""
-        problem, surrogate = equation.equation, equation.surrogate
-        u, slope = jax.value_and_grad(surrogate, 1)(t, x)
-        return jax.grad(lambda u, z: problem.nonlinearity(t, x, u, z), (0, 1))(
-            u, problem.diffusion(t, x) * slope
+
+def test_choices_without_a_pilot():
+    """`steps` is the base level, and expected samples of all other increments are zero."""
+    problem, _ = manufactured()
+    for steps, level in (("auto", 0), (1, 0), (8, 3), (1024, 10)):
+        tuning = Linearised(steps=steps, samples=256).default_tuning(problem, True)
+        assert (tuning.gradient, tuning.steps, tuning.level) == ("pathwise", 0, level)
+        np.testing.assert_array_equal(
+            tuning.samples, expected(terminal=256, source=256, remainder=4)
         )
 
-    def tilt(self, equation, t, x):
-        """Return the extra drift sigma b and the potential a."""
-        a, b = self.slopes(equation, t, x)
-        return equation.diffusion(t, x) * b, a
 
-    def rest(self, equation, t, x, v):
-        """Return the remainder R."""
-        problem, surrogate = equation.equation, equation.surrogate
-        u, slope = jax.value_and_grad(surrogate, 1)(t, x)
-        z, (a, b) = problem.diffusion(t, x) * slope, self.slopes(equation, t, x)
-        f = lambda u, z: problem.nonlinearity(t, x, u, z)
-        return f(u + v.u, z + v.z) - f(u, z) - a * v.u - b @ v.z
+def test_the_cost_of_points_with_different_base_levels():
+    """Costs add up over points. A sample on a finer grid costs more, a difference does not."""
+    problem, _ = manufactured()
+    method, levels, replicates = Linearised(), np.array([0, 3, 3]), np.array([2, 5, 1])
+    samples = np.stack([ALL, 2 * ALL, BASE])
+    together = total_evaluations(method, problem, Tuning("", 0, samples, levels), replicates)
+    each = [
+        method.evaluations(problem, Tuning("", 0, count * one, level))
+        for count, one, level in zip(replicates, samples, levels, strict=True)
+    ]
+    np.testing.assert_allclose(together, np.sum(each, 0), rtol=1e-6)
+    coarse, fine = (method.sample_evaluations(problem, level) for level in (0, 3))
+    steps = NAMES.index("steps 16")
+    assert fine[steps] == coarse[steps]
+    for k in (TERMINAL, SOURCE, REMAINDER):
+        assert fine[k].normals > coarse[k].normals
+
+
+def test_the_bias_is_unknown_without_a_remainder():
+    """It is zero with R, or if F is affine."""
+    means = np.ones((4, len(NAMES)))
+    affine = Problem(dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -u, terminal=jnp.sum)
+    bias = lambda problem, remainder: Linearised(remainder=remainder).level_bias(
+        problem, means, means
+    )
+    assert np.all(np.isnan(bias(manufactured()[0], 0)))
+    for problem, remainder in ((manufactured()[0], 2), (affine, 0), (heat()[0], 0)):
+        np.testing.assert_array_equal(bias(problem, remainder), np.zeros(4))
 
 
 class TestZeroTerminal:
-    """A start that equals g at the horizon needs no paths to the horizon.
-
-    The answer is the same as with such paths.
-    """
+    """A start that equals g at the horizon needs no paths to the horizon."""
 
     PROBLEM = scasml.problems.lqg(3)
 
@@ -183,18 +296,26 @@ class TestZeroTerminal:
         inner = Defect(self.PROBLEM, wrap(rough, self.PROBLEM))
         assert not Defect(inner, self.smoothed()).zero_terminal
 
-    @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("gradient", ["pathwise", "centred"])
-    def test_the_answer_is_the_same_as_with_paths_to_the_horizon(self, gradient):
-        key, x = jax.random.key(1), jnp.asarray(X, jnp.float64)
-        method = Linearised(steps=2, samples=32, remainder=4, gradient=gradient)
-        run = lambda defect: jax.jit(lambda x: replicate(method, defect, key, 0.1, x))(x)
+    @pytest.mark.parametrize(
+        "gradient", ["pathwise", pytest.param("centred", marks=pytest.mark.slow)]
+    )
+    def test_the_means_are_the_same_as_with_paths_to_the_horizon(self, gradient):
+        """They agree within 6 standard errors, which are below 2 % of the source."""
+        x = jnp.asarray(X)
+        tuning = Tuning(gradient, 0, BASE, np.int32(1))
+
+        def run(defect):
+            one = lambda key: replicate(Linearised(remainder=4), defect, key, 0.1, x, tuning=tuning)
+            every = jax.jit(lambda keys: jax.lax.map(one, keys), compiler_options=QUICK)
+            got = every(jax.random.split(jax.random.key(1), 64))
+            assert np.all(np.abs(got.increments[:, TERMINAL]) < 1e-6)
+            found = [got.increments[:, SOURCE, None], got.increments[:, [REMAINDER]], got.gradient]
+            return np.concatenate(found, 1).astype(np.float64)
+
         short, full = map(run, self.defects())
-        assert short.increments[0] == 0
-        np.testing.assert_allclose(short.increments[:2], full.increments[:2], rtol=1e-9, atol=1e-14)
-        # The slope of smoothed g at T is taken at 2^-20 T before T, so derivatives differ a little.
-        np.testing.assert_allclose(short.increments[2], full.increments[2], rtol=1e-4)
-        np.testing.assert_allclose(short.gradient, full.gradient, rtol=1e-4, atol=1e-6)
+        stderr = np.hypot(short.std(0), full.std(0)) / np.sqrt(len(short))
+        assert np.all(np.abs(short.mean(0) - full.mean(0)) < SIGMAS * stderr)
+        assert stderr[0] < 0.02 * abs(short[:, 0].mean())
 
     def test_it_costs_no_paths_to_the_horizon(self):
         known, hidden = self.defects()
@@ -269,59 +390,6 @@ def test_a_large_perturbation_needs_the_remainder():
     assert abs(answer.value - value) < 0.2 * abs(without.value - value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("owner", "name", "plant"),
-    [
-        (
-            LinearisedEquation,
-            "tilt",
-            lambda right: lambda self, t, x: (right(self, t, x)[0], -right(self, t, x)[1]),
-        ),
-        (
-            LinearisedEquation,
-            "tilt",
-            lambda right: lambda self, t, x: (-right(self, t, x)[0], right(self, t, x)[1]),
-        ),
-        (
-            LinearisedEquation,
-            "difference",
-            lambda right: lambda self, *a: self.equation.difference(*a),
-        ),
-        (
-            _path_means,
-            "jackknifed",
-            lambda right: lambda f, halves: f(jax.tree.map(lambda a: a[0], halves)),
-        ),
-        (_path_means, "_end_keys", lambda right: lambda key, indices: right(key, 0 * indices)),
-        (Defect, "source", lambda right: lambda self, t, x, key: -right(self, t, x, key)),
-    ],
-    ids=[
-        "sign of a",
-        "sign of b",
-        "R with its first order",
-        "no jackknife",
-        "one key for all ends",
-        "sign of the residual",
-    ],
-)
-@pytest.mark.usefixtures("programs_anew")
-def test_planted_faults_are_seen(owner, name, plant, monkeypatch):
-    """Each fault makes the literal formula, or the recovery of a perturbation, fail."""
-    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
-    seen = 0
-    for check in (check_perturbation_recovered, lambda: check_perturbation_recovered(size=0.6)):
-        try:
-            check()
-        except AssertionError:
-            seen += 1
-    if name == "_end_keys":  # one key causes no bias, so only the literal formula sees it
-        with pytest.raises(AssertionError), jax.enable_x64(True):
-            TestLiteral().test_value("mc")
-        seen += 1
-    assert seen
-
-
 def test_an_affine_equation_is_exact_without_remainder():
     """F = -r u + <c, z> gives geometric paths of drift mu + sigma c with a discount.
 
@@ -343,7 +411,8 @@ def test_an_affine_equation_is_exact_without_remainder():
     allowed = SIGMAS * answer.gradient_stderr + answer.gradient_bias
     assert np.all(np.abs(answer.gradient - growth) < allowed)
     tuning = method.default_tuning(problem, True)
-    assert method.evaluations(problem, tuning)[2].functions == 0
+    evaluations = method.evaluations(problem, tuning)
+    assert all(evaluations[k].functions == 0 for k in increments_of("remainder"))
     assert answer.stderr < 1e-3
 
 

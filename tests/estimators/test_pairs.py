@@ -7,6 +7,7 @@ and space, so they are known.
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,12 +15,21 @@ import scasml
 from helpers import SIGMAS
 from scasml import Picard, Problem
 from scasml.estimators import _iterates
+from scasml.estimators.base import jackknifed
 
 C = 0.4
 PROBLEM = Problem(
     dim=1, horizon=1.0, nonlinearity=lambda t, x, u, z: -C * u**2, terminal=lambda x: x[0]
 )
 X = 0.7
+
+
+def test_the_jackknife_of_a_square_is_the_product_of_the_halves():
+    a, b = jnp.array([0.3, -1.0]), jnp.array([0.7, 0.9])
+    np.testing.assert_allclose(jackknifed(lambda z: z @ z, jnp.stack([a, b])), a @ b, rtol=1e-6)
+    np.testing.assert_allclose(
+        jackknifed(lambda z: 3 + 2 * z[0], jnp.stack([a, b])), 4.0, rtol=1e-6
+    )
 
 
 def iterate(n, s, x, nodes=8):

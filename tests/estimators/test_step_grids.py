@@ -153,6 +153,22 @@ def increments(
     return np.asarray(dw), np.asarray(changes)
 
 
+@pytest.mark.parametrize("level", LEVELS[1:])
+def test_no_time_remains_after_the_last_pair(level):
+    """The two steps before r, and those before T, add up to the remaining time without rounding.
+
+    A remainder by rounding would let W miss its known change.
+    """
+    rho = (0.5 * np.square(np.random.default_rng(2).uniform(size=1000))).astype(np.float32)
+    rho = np.concatenate([2 * rho, rho * np.float32(2.0**-level)])
+    true, unit = jnp.asarray(True), jnp.float32(SPAN)
+    grid = jax.vmap(lambda rho: Grid.of(rho, unit, jnp.int32(level), true))(jnp.asarray(rho))
+    for begin in (grid.before - 1, grid.steps - grid.shift):
+        both = grid.length(begin) + grid.length(begin + 1)
+        assert both.dtype == jnp.float32
+        np.testing.assert_array_equal(grid.remaining(begin), both)
+
+
 @pytest.mark.parametrize(("level", "paired"), GRIDS)
 def test_increments_add_up_to_the_known_changes(level, paired):
     rho = RHO[-20:]

@@ -67,12 +67,12 @@ def test_the_cost_includes_the_variants():
 
 
 def test_known_biases_are_added():
-    """Pilots bound the bias of steps and of omitted increments. A factor scales the level bias."""
+    """Pilots bound the bias of steps and of omitted increments."""
     plain = run(accumulator(), 4).biases()
     steps, omitted = np.array([0.1, 0.2, 0.3]), np.array([1.0, 0.0, 0.0])
-    got = run(accumulator(steps=steps, omitted=omitted, factor=2.0), 4).biases()
+    got = run(accumulator(steps=steps, omitted=omitted), 4).biases()
     np.testing.assert_array_equal(got["steps"], steps)
-    np.testing.assert_allclose(got["levels"], 2 * plain["levels"] + omitted)
+    np.testing.assert_allclose(got["levels"], plain["levels"] + omitted)
     np.testing.assert_array_equal(got["noise"], plain["noise"])
 
 

@@ -157,5 +157,5 @@ class MiscountingExecutor(LocalExecutor):
 
 
 def test_an_executor_with_too_few_replicates_raises():
-    with pytest.raises(RuntimeError, match="returned 12 replicates for rows 0 to 12: "):
-        answer("linearised", executor=MiscountingExecutor(chunk=12))
+    with pytest.raises(RuntimeError, match="returned 6 replicates for rows 0 to 6: "):
+        answer("linearised", executor=MiscountingExecutor(chunk=6))

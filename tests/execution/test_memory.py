@@ -1,7 +1,6 @@
 """The memory of pilots and accumulators grows with the answer, not with the replicates."""
 
 import tracemalloc
-from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,12 +32,13 @@ def peak(run):
 def test_a_pilot_keeps_no_gradients():
     """2000 pilot replicates of 3 increments in 100 dimensions at 4 points: 19 MB if all were kept.
 
-    The first pilot compiles, which takes memory too.
+    `Linearised` returns no gradients of increments. The first pilot compiles, which takes memory
+    too.
     """
     problem = scasml.Problem(dim=100, horizon=1.0, terminal=lambda x: jnp.sum(x**2))
     x = np.random.default_rng(0).normal(size=(4, 100)).astype(np.float32)
     some = task(problem, np.zeros(4, np.float32), x, StoppingRule(replicates=10), gradient=True)
-    start, estimator = given_start(problem, None, None), Linearised(2, 32, remainder=0)
+    start, estimator = given_start(problem, None, None), Picard(2, 4)
     tuning = estimator.pilot_tuning(problem, "pathwise")
     run = lambda count: measure(some, Look(start, estimator, tuning, count))
     run(4)
@@ -88,26 +88,34 @@ def test_many_rows():
         assert peak(lambda: measure(some, Look(start, estimator, tuning, 75))) < 3 * MEGABYTE
 
 
-def test_blocks_of_points_measure_the_same():
-    """Points have different samples, and the second look scales the step bias."""
+@pytest.mark.parametrize(
+    "estimator",
+    [Linearised(2, 4, remainder=0), Picard(2, 4, allocation="measured", steps=4)],
+    ids=["linearised", "picard"],
+)
+def test_blocks_of_points_measure_the_same(estimator):
+    """Points have different samples, and for `Linearised` different base levels."""
     problem = scasml.Problem(
         dim=1, horizon=1.0, drift=lambda t, x: -x, terminal=lambda x: jnp.sum(x**2)
     )
     x = np.linspace(0, 1, 5, dtype=np.float32)[:, None]
     some = task(problem, x[:, 0] / 2, x, StoppingRule(replicates=1), gradient=True)
-    start, estimator = given_start(problem, None, None), Linearised(2, 4, remainder=0)
-    samples = np.array([[4, 4, 0]] * 3 + [[2, 4, 0]] * 2, np.int32)
-    tuning = estimator.pilot_tuning(problem, "pathwise").with_samples(samples)
-    first = Look(start, estimator, tuning, 4)
-    for look in (first, replace(first, size_ratio=np.arange(1.0, 6.0))):
-        whole = measure(some, look)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(row_numbers, "NUMBERS_PER_BLOCK", 128)
-            blocks = measure(some, look)
-        assert blocks.cost == whole.cost
-        for name, array in vars(whole).items():
-            if isinstance(array, np.ndarray):
-                np.testing.assert_array_equal(getattr(blocks, name), array, name)
+    start = given_start(problem, None, None)
+    tuning = estimator.pilot_tuning(problem, "pathwise")
+    samples = np.tile(tuning.samples, (5, 1))
+    samples[3:] //= 2
+    level = None if tuning.level is None else np.array([1, 1, 2, 2, 3], np.int32)
+    look = Look(start, estimator, tuning.with_samples(samples, level), 4)
+    whole = measure(some, look)
+    with pytest.MonkeyPatch.context() as patch:
+        # Blocks of two points.
+        numbers = 2 * 4 * look.replicates * (len(estimator.increments) + 1)
+        patch.setattr(row_numbers, "NUMBERS_PER_BLOCK", numbers)
+        blocks = measure(some, look)
+    np.testing.assert_allclose(blocks.cost, whole.cost)
+    for name, array in vars(whole).items():
+        if isinstance(array, np.ndarray):
+            np.testing.assert_array_equal(getattr(blocks, name), array, name)
 
 
 def test_an_accumulator_with_variants():

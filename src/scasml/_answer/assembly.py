@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from .._planning.task import Plan, Task
 from .._request import Request
 from .._support.types import Floats
+from ..estimators import AbstractLevelled
 from ..execution.local import value_and_gradient
 from ..execution.rounding import rounding_error
 from ..execution.rounds import Run
 from ..execution.stopping import Estimate
 from .correction import Correction
 from .levels import Levels, Tails
-from .records import Choice, Cost
+from .records import Choice, Choices, Cost
 from .shrinkage import kept_share
 from .status import Status
 
@@ -71,7 +72,7 @@ class _Columns:
         at, tuning = accumulator.points.index, accumulator.tuning
         self.surrogate[at] = accumulator.surrogate_value
         self.value[at], self.count[at], self.stderr[at], self.bias[at] = accumulator.estimate()
-        self.gradient_method[at], self.steps[at] = tuning.gradient, tuning.steps
+        self.gradient_method[at], self.steps[at] = tuning.gradient, steps_of(accumulator)
         if gradient:
             with np.errstate(invalid="ignore"):
                 self.gradient[at] = accumulator.surrogate_slope + accumulator.gradient.mean
@@ -132,10 +133,13 @@ def assemble(
         gradient_method=if_gradient(columns.gradient_method),
         cost=_cost(plan, run),
         method="auto" if request.estimator is None else request.estimator,
-        choices=tuple(
-            Choice(points, each.estimator, tuning, each.start.name, each.reason)
-            for each in plan.assignments
-            for points, tuning in each.by_samples()
+        choices=Choices(
+            (
+                Choice(points, each.estimator, tuning, each.start.name, each.reason)
+                for each in plan.assignments
+                for points, tuning in each.by_samples()
+            ),
+            plan.candidates,
         ),
         problem=request.problem,
         has_surrogate=task.surrogate is not None,
@@ -145,6 +149,15 @@ def assemble(
         levels=tuple(Levels.of(each) for each in run.accumulators),
         tails=Tails.of(len(raw), run.accumulators),
     )
+
+
+def steps_of(accumulator: Any) -> NDArray[np.int64]:
+    """Return the steps of a path, at the base level if there are levels; 0 for exact paths."""
+    estimator, tuning = accumulator.program.estimator, accumulator.tuning
+    if not isinstance(estimator, AbstractLevelled):
+        return np.asarray(tuning.steps)
+    is_exact = not estimator.tails(accumulator.program.equation)["steps"]
+    return np.zeros(1, int) if is_exact else 2 ** np.asarray(tuning.level, int)
 
 
 def _cost(plan: Plan, run: Run) -> Cost:

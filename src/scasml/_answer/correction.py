@@ -19,7 +19,7 @@ from ..execution.stopping import StoppingRule
 from . import text
 from .diagnosis import Diagnosis, diagnose
 from .levels import Levels, Tails
-from .records import Choice, Cost, Preparation
+from .records import Choices, Cost, Preparation
 from .status import STATUSES, Status
 
 
@@ -40,10 +40,12 @@ class Correction:
     - `gradient` is the estimate of grad u, which is never shrunk. `gradient_stderr` and
       `gradient_bias` are its errors. All three are None if no gradient was requested.
     - `replicates` is the number of replicates of each point, 0 where t = T.
-    - `steps` is the number of steps of a path, 0 for paths that were drawn exactly.
+    - `steps` is the number of steps of a path, 0 for paths that were drawn exactly. For
+      `Linearised` it is that of the base level.
     - `gradient_method` is the method that estimated the gradient, such as "pathwise". It is "exact"
       where t = T. All of it is None if no gradient was requested.
-    - `choices` says which start, estimator and tuning served which points.
+    - `choices` says which start, estimator and tuning served which points. It prints as a table of
+      all candidates of `method="auto"`, with the figures by which they were compared.
     - `history`, `levels` and `tails` are statistics of the run for plots and for `diagnose`.
     """
 
@@ -72,7 +74,7 @@ class Correction:
     history: tuple[Round, ...] = field(metadata={"static": True})
     levels: tuple[Levels, ...] = field(metadata={"static": True})
     tails: Tails = field(metadata={"static": True})
-    choices: tuple[Choice, ...] = field(default=(), metadata={"static": True})
+    choices: Choices = field(default=Choices(), metadata={"static": True})
     preparation: Preparation | None = field(default=None, metadata={"static": True})
 
     @property

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._io.progress import duration
 from .._support.errors import listing
-from ..estimators import Linearised, Picard
+from ..estimators import AbstractEstimator, AbstractLevelled, Linearised, Picard
 from ..execution.stopping import Estimate
 from .levels import Levels
 from .status import Status
@@ -29,6 +30,8 @@ LOOSE_VARIANCE = 0.1
 # Fractions of the points above which a finding is reported: uncertain error bars, a bias above the
 # standard error, and a surrogate that is useless or cannot be distinguished from the answer.
 LOOSE_POINTS, BIASED_POINTS, SURROGATE_POINTS = 0.05, 0.1, 0.5
+# Bias over the tolerance that is no finding. Plans leave out levels up to a bound of this size.
+TOLERATED = 0.1
 
 
 class Finding(NamedTuple):
@@ -129,7 +132,7 @@ def _unknown_bias(answer: "Correction") -> Iterable[Finding]:
         Linearised: "take remainder=8 paths inside the remainder instead of 0; or F is too steep "
         "in u to be linearised over the time that is left",
     }
-    methods = {type(choice.method) for choice in answer.choices if unknown[choice.points].any()}
+    methods = {type(method) for method in _methods(answer, np.flatnonzero(unknown))}
     advice = "; ".join(remedies[kind] for kind in remedies if kind in methods)
     advice = advice or "look at its level_bias, which returned NaN"
     yield Finding(
@@ -141,15 +144,13 @@ def _unknown_bias(answer: "Correction") -> Iterable[Finding]:
 
 def _large_bias(answer: "Correction") -> Iterable[Finding]:
     stderr, bias = np.atleast_1d(answer.stderr), np.atleast_1d(answer.bias)
+    accepted = TOLERATED * answer.rule.tolerance(np.atleast_1d(answer.raw_value))
     with np.errstate(invalid="ignore"):
-        large = np.flatnonzero((bias > stderr) & (np.atleast_1d(answer.replicates) > 0))
+        is_large = (bias > stderr) & (bias > accepted) & (np.atleast_1d(answer.replicates) > 0)
+    large = np.flatnonzero(is_large)
     if len(large) <= BIASED_POINTS * len(bias):
         return
-    uses_picard = any(
-        isinstance(choice.method, Picard)
-        for choice in answer.choices
-        if np.isin(choice.points, large).any()
-    )
+    uses_picard = any(isinstance(method, Picard) for method in _methods(answer, large))
     cures = {
         "levels": "one more Picard level" if uses_picard else "a start nearer to the solution",
         "noise": "more samples per level (they stand inside F)",
@@ -224,8 +225,11 @@ def _surrogate(answer: "Correction") -> Iterable[Finding]:
 
 def _noisy_level(answer: "Correction") -> Iterable[Finding]:
     for level in answer.levels:
+        # Pilots choose the levels of an `AbstractLevelled` and how often each is sampled.
+        methods = _methods(answer, level.points)
+        is_chosen = any(isinstance(method, AbstractLevelled) for method in methods)
         usable = np.isfinite(level.variance).all(1)
-        if not usable.any():
+        if is_chosen or not usable.any():
             continue
         noise = np.mean(level.variance[usable], 0)
         signal = np.mean(level.mean[usable] ** 2, 0)
@@ -250,24 +254,43 @@ def _telescoping(answer: "Correction") -> Iterable[Finding]:
         )
 
 
+def _methods(answer: "Correction", points: NDArray[np.int64]) -> list[AbstractEstimator]:
+    """Return the estimators that served any of these points."""
+    choices = answer.choices
+    return [choice.method for choice in choices if np.isin(choice.points, points).any()]
+
+
 def _table(levels: Sequence[Levels]) -> str:
     """Return the text of a table with one row per increment of every accumulator.
 
-    Columns are mean, variance and kurtosis, averaged over points, and the cost of one replicate.
+    Columns are mean, variance and kurtosis, averaged over points, and the mean cost of one
+    replicate. Increments that were never sampled have no row. With several accumulators, a line
+    names the points of each.
     """
+    width = max((len(name) for level in levels for name in level.names), default=10)
+    width = max(width, 10)
     rows = [
-        f"{'increment':>10} {'mean':>10} {'variance':>10} {'kurtosis':>9} "
+        f"{'increment':>{width}} {'mean':>10} {'variance':>10} {'kurtosis':>9} "
         f"{'F and g':>9} {'random numbers':>15}   per replicate"
     ]
     for level in levels:
+        if len(levels) > 1:
+            rows.append(f"at point {listing(level.points)}:")
         for k, cost in enumerate(level.evaluations):
+            if not any(cost) and not level.mean[:, k].any():
+                continue
             columns = [a[:, k] for a in (level.mean, level.variance, level.kurtosis)]
             finite = [a[np.isfinite(a)] for a in columns]
             mean, variance, kurtosis = (float(np.mean(a)) if len(a) else np.nan for a in finite)
             replicates = max(level.replicates, 1)
             functions, numbers = cost.functions / replicates, cost.random_numbers / replicates
             rows.append(
-                f"{level.names[k]:>10} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} "
-                f"{functions:>9,.0f} {numbers:>15,.0f}"
+                f"{level.names[k]:>{width}} {mean:>10.3g} {variance:>10.2g} {kurtosis:>9.1f} "
+                f"{_count(functions):>9} {_count(numbers):>15}"
             )
     return "\n".join(rows)
+
+
+def _count(number: float) -> str:
+    """Return a mean number as text; levels that few replicates sample have less than one."""
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}"

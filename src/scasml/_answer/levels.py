@@ -41,7 +41,8 @@ class Levels:
     kurtosis: Floats  # of one replicate, (points, increments)
     evaluations: tuple[Evaluations, ...]  # of each increment, over all replicates of all points
     replicates: int  # of all points together
-    telescoping: Floats  # differences of consecutive levels in standard errors, (points, pairs)
+    # Differences of levels in standard errors, (points, pairs). `Linearised` has no pairs.
+    telescoping: Floats
     bias: dict[str, Floats]  # its parts "levels", "noise", "steps" and "rounding", each (points,)
     seconds_per_replicate: float  # wall-clock time with all workers busy
 

@@ -1,11 +1,13 @@
 """Records in an answer: what served which points, what it cost, how its surrogate was made."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._planning.task import Figures
 from ..estimators import AbstractEstimator, Evaluations, Tuning
 
 
@@ -15,7 +17,8 @@ class Choice:
 
     - `points`: their indices in the arrays of the user.
     - `method`: the estimator.
-    - `tuning`: its gradient method, steps of a path and samples per increment.
+    - `tuning`: its gradient method, steps of a path and samples per increment. For `Linearised` it
+      has the base level and the expected samples of every point.
     - `start`: "the surrogate", "smoothed g", "zero" or "tangent".
     - `reason`: why these were chosen, in words.
     """
@@ -25,6 +28,43 @@ class Choice:
     tuning: Tuning
     start: str
     reason: str
+
+
+class Choices(tuple[Choice, ...]):
+    """The choices of an answer. It prints as a table of all candidates and their figures.
+
+    `candidates` has one `Figures` for each candidate of `method="auto"`, also of those that were
+    not taken. It is empty for a method that the user named.
+    """
+
+    candidates: tuple[Figures, ...]
+
+    def __new__(
+        cls, choices: Iterable[Choice] = (), candidates: tuple[Figures, ...] = ()
+    ) -> "Choices":
+        found = super().__new__(cls, choices)
+        found.candidates = candidates
+        return found
+
+    def __str__(self) -> str:
+        if not self.candidates:
+            return tuple.__repr__(self)
+        rows: list[tuple[str, ...]] = [
+            ("candidate", "points", "defect", "steps", "bias", "aim", "work", "verdict")
+        ]
+        for each in self.candidates:
+            for verdict in dict.fromkeys(each.verdict):
+                chosen = each.verdict == verdict
+                number = lambda a, chosen=chosen: f"{np.median(a[chosen]):.2g}"
+                columns = (each.defect, each.steps, each.bound, each.stderr, each.work)
+                count = f"{chosen.sum()}"
+                rows.append((each.name, count, *map(number, columns), str(verdict)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        line = lambda row: "  ".join(
+            cell.ljust(width) if k in (0, len(row) - 1) else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "\n".join(line(row).rstrip() for row in rows)
 
 
 class Preparation(NamedTuple):

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "published": Benchmark(),
     "memory": Benchmark("the number of points"),
     "intervals": Benchmark("methods"),
+    "unbiased": Benchmark("problems, and the number of repeats"),
     "never_worse": Benchmark(),
     "elastic": Benchmark(),
     "deadline": Benchmark("problems"),

@@ -66,9 +66,9 @@ def estimator_families(start: Start, samplings: Sequence[Sampling]) -> dict[str,
             without = _without_remainder(start, sampling)
             families[f"Linearised, {sampling}, no remainder"] = without
             if not start.equation.is_linear:
-                families[f"Linearised, {sampling}, no remainder, {MORE_STEPS} steps"] = [
-                    Tuned(each.estimator, each.tuning.with_steps(MORE_STEPS)) for each in without
-                ]
+                families[f"Linearised, {sampling}, no remainder, {MORE_STEPS} steps"] = (
+                    _without_remainder(start, sampling, MORE_STEPS)
+                )
     return families
 
 
@@ -85,27 +85,33 @@ def _tuned(start: Start, estimator: AbstractEstimator) -> Tuned:
     return Tuned(estimator, estimator.default_tuning(start.equation, gradient=False))
 
 
-def _linearised(start: Start, sampling: Sampling, with_remainder: bool = True) -> list[Tuned]:
-    """Return `Linearised` with every number of paths.
+def _linearised(
+    start: Start,
+    sampling: Sampling,
+    with_remainder: bool = True,
+    steps: int = LINEARISED_STEPS,
+) -> list[Tuned]:
+    """Return `Linearised` with every number of paths, without levels.
 
     All of them share one program, because samples are data of a program.
     """
-    steps = "auto" if start.equation.is_linear else LINEARISED_STEPS
     estimator, tuning = _tuned(
         start, Linearised(steps, 128, gradient="pathwise", sampling=sampling)
     )
     found = []
     for paths in PATHS_PER_REPLICATE:
         of_remainder = max(2, paths // PATHS_PER_REMAINDER_SAMPLE) if with_remainder else 0
-        samples = np.array([paths, paths, of_remainder], np.int32)
+        samples = np.zeros(len(estimator.increments), np.float32)
+        samples[:2], samples[estimator.increments.index("remainder")] = paths, of_remainder
         found.append(Tuned(estimator, tuning.with_samples(samples)))
     return found
 
 
-def _without_remainder(start: Start, sampling: Sampling) -> list[Tuned]:
-    steps = "auto" if start.equation.is_linear else LINEARISED_STEPS
+def _without_remainder(
+    start: Start, sampling: Sampling, steps: int = LINEARISED_STEPS
+) -> list[Tuned]:
     quickest = Linearised(steps, FEWEST_PATHS, 0, gradient="pathwise", sampling=sampling)
-    return [_tuned(start, quickest), *_linearised(start, sampling, with_remainder=False)]
+    return [_tuned(start, quickest), *_linearised(start, sampling, False, steps)]
 
 
 @dataclass

@@ -28,7 +28,7 @@ class LinearisedEquation(AbstractEquation):
     and R is of second order in its error.
 
     `tilt` returns the first order of F as a drift and a potential. `dynamics` is that of the
-    original equation, so it does not contain them. `scasml.paths.Tilted` takes both.
+    original equation, so it does not contain them. `LevelPaths` of `Linearised` takes both.
     """
 
     equation: AbstractEquation

@@ -118,25 +118,43 @@ def _samples(
     """
     fewest, most = bounds
     density = np.sqrt(included * variance / np.maximum(work, 1.0))
+    scale = sample_scale(rule, fewest, work, variance, target, included, policy)
+    numbers = np.clip(density * scale[:, None], fewest, most)
+    return np.where(included, 2 ** np.round(np.log2(numbers)), 0).astype(np.int32)
+
+
+def sample_scale(
+    rule: StoppingRule,
+    fewest: Floats,
+    work: Floats,
+    variance: Floats,
+    target: Floats,
+    included: NDArray[np.bool_],
+    policy: Policy,
+) -> Floats:
+    """Return the factor s, (points,), with which increment k has s sqrt(v_k / c_k) samples.
+
+    `work` is (increments,) or (points, increments). The other arguments are those of `allocate`;
+    `included` (points, increments) says which increments are not omitted.
+    """
+    density = np.sqrt(included * variance / np.maximum(work, 1.0))
     root = np.sqrt(included * variance * work)
     largest = np.max(density, 1)
-    if rule.has_tolerance:
-        minimum, net = rule.min_replicates, policy.net_size
-        # Samples of the largest increment in all replicates together.
-        samples = largest * np.sum(root, 1) / target**2
-        # The work of a replicate whatever the size of its nets, such as their scrambling, and the
-        # size of a net that takes as much work. The nets are at least that large.
-        fixed = policy.replicate_overhead + (included * fewest * work)[:, 2:].sum(1)
-        matching = fixed * largest / np.maximum(density[:, :2] @ work[:2], 1.0)
-        # With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of the mean
-        # over a net of N samples falls as N^-1 to N^-3. A pilot has small nets, from which this
-        # exponent cannot be estimated. The size is chosen as if the variance fell as N^-2.5. If it
-        # falls more slowly, more replicates are nearly as efficient as larger ones. If it falls
-        # faster, few paths are wasted.
-        efficient = net * (samples / (net * minimum)) ** (1 / policy.net_rate_for_sizing)
-        size = np.minimum(np.maximum(efficient, matching), np.maximum(samples / minimum, 1))
-        scale = size / largest
-    else:
-        scale = policy.default_samples / np.max(density[:, :2], 1)
-    numbers = np.clip(density * np.nan_to_num(scale)[:, None], fewest, most)
-    return np.where(included, 2 ** np.round(np.log2(numbers)), 0).astype(np.int32)
+    if not rule.has_tolerance:
+        return np.nan_to_num(policy.default_samples / np.max(density[:, :2], 1))
+    minimum, net = rule.min_replicates, policy.net_size
+    # Samples of the largest increment in all replicates together.
+    samples = largest * np.sum(root, 1) / target**2
+    # The work of a replicate whatever the size of its nets, such as their scrambling, and the size
+    # of a net that takes as much work. The nets are at least that large.
+    fixed = policy.replicate_overhead + (included * fewest * work)[:, 2:].sum(1)
+    of_base = np.sum(density[:, :2] * np.broadcast_to(work, density.shape)[:, :2], 1)
+    matching = fixed * largest / np.maximum(of_base, 1.0)
+    # With sampling="rqmc" the samples of a replicate form a Sobol net. The variance of the mean
+    # over a net of N samples falls as N^-1 to N^-3. A pilot has small nets, from which this
+    # exponent cannot be estimated. The size is chosen as if the variance fell as N^-2.5. If it
+    # falls more slowly, more replicates are nearly as efficient as larger ones. If it falls
+    # faster, few paths are wasted.
+    efficient = net * (samples / (net * minimum)) ** (1 / policy.net_rate_for_sizing)
+    size = np.minimum(np.maximum(efficient, matching), np.maximum(samples / minimum, 1))
+    return np.nan_to_num(size / largest)

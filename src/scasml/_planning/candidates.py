@@ -6,6 +6,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,15 @@ from ..estimators import AbstractTunable, Evaluations, Linearised, Picard
 from .policy import Policy
 from .probes import gradient_methods, slopes_jump
 from .settling import step_factor
-from .task import Plan, Start, Task
+from .task import Figures, Plan, Start, Task
 from .trials import Trial, run_trial
 
+# Why a candidate is refused.
+TOO_STEEP = "F is too steep in u to be linearised"
+UNKNOWN_BIAS = "F is too steep for its bias to be known"
+SLOPES_JUMP = (
+    "the slopes of F in u or z jump where paths go, and cannot be differentiated along them"
+)
 # A score of at least this belongs to a candidate whose level bias exceeds the standard error aimed
 # for.
 BIASED_SCORE = 1e30
@@ -50,6 +57,7 @@ class Candidate:
     value: Floats  # the estimate of u
     value_stderr: Floats  # the standard error of that estimate
     distance: Floats  # the absolute value of the defect
+    refusal: NDArray[Any]  # why the candidate is refused, in words; empty where it is not
 
     @property
     def name(self) -> str:
@@ -66,9 +74,43 @@ class Candidate:
         """The cost of the pilots."""
         return sum((trial.measurement.cost for _, trial in self.trials), Evaluations())
 
-    def refused(self, where: NDArray[np.bool_]) -> "Candidate":
-        """Return the candidate, refused at the points of a mask too."""
-        return replace(self, score=np.where(where, np.inf, self.score))
+    def refused(self, where: NDArray[np.bool_], why: str) -> "Candidate":
+        """Return the candidate, refused at the points of a mask too, for a reason in words."""
+        first = where & (self.refusal == "")
+        refusal = np.where(first, why, self.refusal)
+        return replace(self, score=np.where(where, np.inf, self.score), refusal=refusal)
+
+    def at_goal(self, goal: Floats) -> "Candidate":
+        """Return the candidate with the score that it would have for another standard error.
+
+        `goal` (points,) is that standard error; NaN keeps the score.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            factor = np.nan_to_num((self.stderr / goal) ** 2, nan=1.0, posinf=1.0)
+        factor = np.where((factor > 0) & (self.score < BIASED_SCORE), factor, 1.0)
+        return replace(self, score=factor * self.score)
+
+    def figures(self, task: Task, is_taken: NDArray[np.bool_]) -> Figures:
+        """Return the figures of the candidate; `is_taken` is a mask over the points of the task."""
+        rows = self.rows
+        work, bound, steps = (np.zeros(len(task)) for _ in range(3))
+        for tried, trial in self.trials:
+            work[tried] = trial.settled.work
+            bound[tried] = trial.settled.level_bias + trial.measurement.step_bias
+            steps[tried] = trial.steps
+        refused = self.refusal != ""
+        kept = np.where(self.score >= BIASED_SCORE, "more bias", "more work")
+        verdict = np.where(is_taken, "taken", np.where(refused, self.refusal, kept))
+        return Figures(
+            name=self.name,
+            points=task.points.index[rows],
+            defect=self.distance[rows],
+            stderr=self.stderr[rows],
+            bound=bound[rows],
+            work=work[rows],
+            steps=steps[rows].astype(np.int64),
+            verdict=verdict[rows].astype(object),
+        )
 
     def is_suspect(self, policy: Policy) -> NDArray[np.bool_]:
         """Return a mask of the points where the defect is large, or where much work remains.
@@ -138,14 +180,18 @@ def try_candidate(
         value[served], distance[served] = found.value, np.abs(found.defect)
         value_stderr[served] = np.sqrt(np.sum(found.variance, 1) / found.replicates)
     arrays = (score, level_bias, step_bias, stderr, value, value_stderr, distance)
-    return Candidate(start, estimator, steps, tuple(trials), *arrays)
+    found = Candidate(start, estimator, steps, tuple(trials), *arrays, np.full(count, "", object))
+    for why, where in refusals(trials).items():
+        found = found.refused(_mask(where, count), why)
+    is_tried = _mask(found.rows, count)
+    return found.refused(is_tried & np.isinf(found.score), "its pilot was not finite")
 
 
 def trial_score(trial: Trial) -> Floats:
     """Return the score of a trial at its points."""
     task, look, settled = trial.task, trial.look, trial.settled
     bias, stderr, work = np.nan_to_num(settled.level_bias), settled.stderr, settled.work
-    order, _ = look.estimator.step_order(look.start.equation)
+    order = look.estimator.step_order(look.start.equation)
     if look.estimator.steps == "auto" and not trial.has_fixed_steps and order > 0:
         # The run may need more steps than the pilot, and then more work.
         step_bias = trial.measurement.step_bias_of_large_pilot(task.policy)
@@ -153,10 +199,28 @@ def trial_score(trial: Trial) -> Floats:
     # Where the bias exceeds the standard error aimed for, work does not count.
     biased = BIASED_SCORE * bias / stderr
     score = np.where(bias > stderr, biased, work * (1 + (2 * bias / stderr) ** 2))
-    refused = trial.too_steep
-    if isinstance(look.estimator, Linearised) and differentiates_slopes(look.estimator, task):
-        refused = refused | slopes_jump(task, look.start)
-    return np.where(np.isfinite(score) & ~refused, score, np.inf)
+    return np.where(np.isfinite(score), score, np.inf)
+
+
+def refusals(
+    trials: Sequence[tuple[NDArray[np.int64], Trial]],
+) -> dict[str, NDArray[np.int64]]:
+    """Return the reasons for which trials are refused, each with the indices of its points."""
+    none = np.zeros(0, np.int64)
+    found = {TOO_STEEP: [none], UNKNOWN_BIAS: [none], SLOPES_JUMP: [none]}
+    for rows, trial in trials:
+        estimator = trial.look.estimator
+        why = TOO_STEEP if isinstance(estimator, Linearised) else UNKNOWN_BIAS
+        found[why].append(rows[trial.too_steep])
+        if isinstance(estimator, Linearised) and differentiates_slopes(estimator, trial.task):
+            found[SLOPES_JUMP].append(rows[slopes_jump(trial.task, trial.look.start)])
+    return {why: np.concatenate(rows) for why, rows in found.items()}
+
+
+def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return mask
 
 
 def differentiates_slopes(estimator: AbstractTunable, task: Task) -> bool:
@@ -185,8 +249,10 @@ def refuse_contradictions(candidates: Sequence[Candidate], policy: Policy) -> li
             contradict = gap > policy.sure * np.hypot(one.value_stderr, other.value_stderr)
         # A candidate that is refused already does not count.
         contradict &= np.isfinite(one.score) & np.isfinite(other.score)
-        found[i] = one.refused(contradict & (one.distance > other.distance))
-        found[j] = other.refused(contradict & (other.distance > one.distance))
+        further = contradict & (one.distance > other.distance)
+        found[i] = one.refused(further, f"contradicts {other.name}")
+        further = contradict & (other.distance > one.distance)
+        found[j] = other.refused(further, f"contradicts {one.name}")
     return found
 
 
@@ -200,6 +266,37 @@ def select(candidates: Sequence[Candidate]) -> NDArray[np.int64]:
     return np.argmin([each.score for each in candidates], 0)
 
 
+def comparable(task: Task, found: Candidate, tried: Sequence[Candidate]) -> Candidate:
+    """Return the candidate with a score for the error that the first candidate aims for.
+
+    With a tolerance, all candidates aim for the same error.
+    """
+    if task.rule.has_tolerance or not tried:
+        return found
+    first = tried[0]
+    is_tried = np.isin(task.everywhere, first.rows)
+    return found.at_goal(np.where(is_tried, first.stderr, np.nan))
+
+
+def all_figures(task: Task, candidates: Sequence[Candidate]) -> tuple[Figures, ...]:
+    """Return the figures of all candidates; the best one at each point counts as taken."""
+    best = select(candidates)
+    is_taken = lambda k: (best == k) & np.isfinite(candidates[k].score)
+    return tuple(each.figures(task, is_taken(k)) for k, each in enumerate(candidates))
+
+
+def reason(candidates: Sequence[Candidate], k: int) -> str:
+    """Return, in words, why candidate k was taken."""
+    name = f"started from {candidates[k].name}"
+    others = dict.fromkeys(each.name for each in candidates if each.name != candidates[k].name)
+    if not others:
+        return name
+    return (
+        f"{name}, which takes less work for one error bar, or leaves less bias, than "
+        f"{' or '.join(others)}"
+    )
+
+
 def pilot_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
     """Return the work of a first pilot at one point."""
     one = _pilot_replicate_work(estimator, start.equation, task.gradient)
@@ -209,8 +306,7 @@ def pilot_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
 def least_work(task: Task, start: Start, estimator: AbstractTunable) -> float:
     """Return the least work of a correction at one point, including its pilot."""
     policy = task.policy
-    _, measuring = estimator.step_order(start.equation)
-    fewest = estimator.sample_bounds()[0] * (np.arange(len(estimator.increments)) < measuring)
+    fewest = estimator.sample_bounds()[0] * (np.arange(len(estimator.increments)) < 2)
     tuning = estimator.pilot_tuning(start.equation, "pathwise")
     replicate = fewest @ estimator.work(start.equation, tuning, task.gradient)
     total = task.rule.min_replicates * float(replicate + policy.replicate_overhead)

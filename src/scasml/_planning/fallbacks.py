@@ -7,7 +7,7 @@ import numpy as np
 
 from ..estimators import Linearised, Picard
 from . import checks
-from .candidates import try_candidate
+from .candidates import all_figures, try_candidate
 from .task import Plan, Start, Task
 from .trials import plan_given
 
@@ -32,9 +32,9 @@ def by_picard(task: Task, starts: Sequence[Start], why: str) -> Plan:
     the reason of the assignments, why `Linearised` does not serve the points.
     """
     first, zero = starts[0], starts[-1]
-    checks.refuse(task, is_discretised=Picard().step_order(first.equation)[0] > 0)
+    checks.refuse(task, is_discretised=Picard().step_order(first.equation) > 0)
     two = try_candidate(task, first, measured_picard(2), task.everywhere)
-    found = Plan(pilots=two.cost)
+    found, tried = Plan(pilots=two.cost), [two]
     steep, biased = np.isinf(two.score), two.level_bias > two.stderr
     served = steep.copy()
     if steep.any():
@@ -47,8 +47,10 @@ def by_picard(task: Task, starts: Sequence[Start], why: str) -> Plan:
         better = np.isfinite(three.score) & (three.level_bias < two.level_bias)
         served |= better
         reason = f"3 Picard levels from zero, since {why}"
+        tried.append(three)
         found += Plan(pilots=three.cost) + three.plan(np.flatnonzero(better), reason)
     reason = f"2 Picard levels from {first.name}, since {why}"
+    found += Plan(candidates=all_figures(task, tried))
     return found + two.plan(np.flatnonzero(~served), reason)
 
 

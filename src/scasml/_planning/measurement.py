@@ -38,10 +38,14 @@ class Measurement:
     step_noise: Floats  # standard error of the step bias
     coupling: Floats  # Var(fine - coarse) / (Var(fine) + Var(coarse)); 1 if independent
     gradient_step_bias: Floats  # as `step_bias`, for each component of the gradient, (points, d)
-    size_ratio: Floats  # size of all increments over size of those that measure the step bias
     seconds: float  # wall-clock time of one replicate at all points
     replicates: int  # of the pilot, at each point
     cost: Evaluations  # of the pilot, at all points together; zero for a subset of the points
+    # Of an `AbstractLevelled`: mean square of the samples of each increment, the number of these
+    # samples, both (points, increments), and the base level (points,). Zero for other estimators.
+    square: Floats
+    drawn: Floats
+    level: NDArray[np.int64]
 
     def at(self, rows: NDArray[np.int64]) -> "Measurement":
         """Return the measurement of a subset of the points."""
@@ -84,19 +88,19 @@ def joined(parts: Sequence[Measurement]) -> Measurement:
 class PilotSums:
     """The replicates of one pilot, and sums of their gradients.
 
-    `count` is the number of replicates at each point. The first `measuring` increments measure the
-    step bias.
+    `count` is the number of replicates at each point.
     """
 
-    def __init__(self, task: Task, increments: int, measuring: int, count: int):
+    def __init__(self, task: Task, increments: int, count: int):
         points, dim = task.points.x.shape
-        self.count, self.measuring = count, measuring
+        self.count = count
         self.value = np.zeros((count, points))
         self.fine, self.coarse, self.size = (
             np.zeros((count, points, increments)) for _ in range(3)
         )
         self.surrogate, self.surrogate_slope = np.zeros(points), np.zeros((points, dim))
         self.slope = np.zeros((points, dim))  # sum over replicates
+        self.square = np.zeros((points, increments))  # sum over replicates
         self.slope_change = Moments((points, dim))
         self.slope_change_sum = np.zeros((points, dim))
         self.seconds = 0.0  # of one replicate at all points
@@ -120,7 +124,7 @@ class PilotSums:
         variant = np.tile(np.repeat(np.array(variants, np.int64), points), self.count)
         numbers = RowNumbers(point, FIRST_PILOT + replicate, variant)
         program = task.program(start, estimator, tuning)
-        # Gradients of the measuring increments in the main rows of the present replicate.
+        # Gradients in the main rows of the present replicate.
         fine_slope = np.zeros_like(self.slope)
         compile_seconds, began = 0.0, time.perf_counter()
         for part in run_rows(task.executor, program, task.points, tuning, numbers):
@@ -154,12 +158,17 @@ class PilotSums:
             self.value[replicate, point] = found.value
             self.fine[replicate, point] = found.increments
             self.size[replicate, point] = found.sizes
+            if found.square is not None:
+                self.square[point] += found.square
             if found.surrogate is not None:
                 self.surrogate[point], self.surrogate_slope[point] = found.surrogate
         if not task.gradient:
             return
         groups = Groups(point)
-        measured = np.sum(found.gradient_increments[:, : self.measuring], 1)
+        if found.gradient_increments is None:
+            groups.add(self.slope, found.gradient)
+            return
+        measured = np.sum(found.gradient_increments, 1)
         if variant == Variant.COARSE_STEPS:
             change = fine_slope[point] - measured
             with np.errstate(invalid="ignore", over="ignore"):
@@ -167,20 +176,19 @@ class PilotSums:
                 groups.add(self.slope_change_sum, change)
         else:
             fine_slope[point] = measured
-            groups.add(self.slope, np.sum(found.gradient_increments, 1))
+            groups.add(self.slope, measured)
 
     def measurement(
         self,
         task: Task,
         start: Start,
         doubling_change: int,
-        size_ratio: Floats | None,
         cost: Evaluations,
     ) -> Measurement:
         """Return the measurement, whose cost was `cost`.
 
         The biases of coarse and fine paths differ by `doubling_change` = 2^order - 1 times the bias
-        of the fine paths. `size_ratio` is that of an earlier pilot, or None.
+        of the fine paths.
         """
         count, tiny = self.count, np.finfo(np.float32).tiny
         start_value: Any = self.surrogate
@@ -190,15 +198,10 @@ class PilotSums:
                 t, x = task.points.t, task.points.x
                 start_value = value_and_gradient(task.executor, start.model, t, x)[0]
         divisor = max(doubling_change, 1)
-        measured = slice(self.measuring)
-        # The other increments are assumed to have the same ratio of step bias to size.
-        of_measuring = np.sum(self.size[..., measured], (0, 2))
-        own_ratio = np.sum(self.size, (0, 2)) / np.maximum(of_measuring, tiny)
-        ratio = own_ratio if size_ratio is None else size_ratio
         # A NaN is an outcome here. The status reports it.
         with np.errstate(invalid="ignore"):
             value = self.surrogate + self.value.mean(0)
-            fine, coarse = (np.sum(a[..., measured], 2) for a in (self.fine, self.coarse))
+            fine, coarse = np.sum(self.fine, 2), np.sum(self.coarse, 2)
             change = fine - coarse
             noise = change.std(0, ddof=1) / np.sqrt(count) / divisor
             slope_noise = np.nan_to_num(np.sqrt(self.slope_change.variance / count)) / divisor
@@ -211,12 +214,14 @@ class PilotSums:
                 mean=self.fine.mean(0),
                 variance=self.fine.var(0, ddof=1),
                 size=self.size.mean(0),
-                step_bias=ratio * (np.abs(change.mean(0)) / divisor + noise),
-                step_noise=ratio * noise,
+                step_bias=np.abs(change.mean(0)) / divisor + noise,
+                step_noise=noise,
                 coupling=np.var(change, 0) / np.maximum(variances, tiny),
-                gradient_step_bias=ratio[:, None] * slope_bias,
-                size_ratio=ratio,
+                gradient_step_bias=slope_bias,
                 seconds=self.seconds,
                 replicates=count,
                 cost=cost,
+                square=self.square / count,
+                drawn=np.zeros_like(self.square),
+                level=np.zeros(len(self.slope), np.int64),
             )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._support.types import Floats
-from ..estimators import AbstractTunable, Evaluations, Tuning, total_evaluations
+from ..estimators import AbstractLevelled, AbstractTunable, Evaluations, Tuning, total_evaluations
 from ..execution import row_numbers
 from ..execution.stopping import StoppingRule
 from .measurement import Measurement, PilotSums, joined
@@ -26,21 +26,22 @@ class Look:
     tuning: Tuning  # gradient method and steps of the pilot; an upper bound on its samples
     # The least number of replicates. It grows with the number that the user asked for.
     replicates: int
-    # `Measurement.size_ratio` of an earlier pilot, (points,). If given, only the increments that
-    # measure the step bias are run, and this ratio scales their step bias up to all increments.
-    size_ratio: Floats | None = None
+    fixes_samples: bool = False  # whether a run takes the samples that the user chose
+    grows: bool = True  # whether the replicates grow with the number that the user asked for
 
     def at(self, rows: Any) -> "Look":
         """Return the look at a subset of the points."""
-        ratio = None if self.size_ratio is None else self.size_ratio[rows]
-        return replace(self, tuning=self.tuning.at(rows), size_ratio=ratio)
+        return replace(self, tuning=self.tuning.at(rows))
 
     @property
     def samples(self) -> Any:
         """The samples of the pilot: the fewest of the estimator, and at most those of the tuning.
 
-        None if the estimator uses fixed numbers of its own.
+        None if the estimator uses fixed numbers of its own. The tuning of an `AbstractLevelled`
+        has the numbers of the pilot itself.
         """
+        if isinstance(self.estimator, AbstractLevelled):
+            return self.tuning.samples
         fewest = self.estimator.pilot_tuning(self.start.equation, self.tuning.gradient).samples
         if fewest is None or self.tuning.samples is None:
             return fewest
@@ -62,7 +63,7 @@ def expected_stderr(look: Look, found: Measurement, rule: StoppingRule) -> Float
 def measure(task: Task, look: Look) -> Measurement:
     """Run a pilot at all points of the task."""
     requested = (task.rule.replicates or 0) // task.policy.replicates_per_pilot
-    count = max(look.replicates, requested)
+    count = max(look.replicates, requested) if look.grows else look.replicates
     # One block of points after the other: replicates are kept until their block is measured.
     numbers_per_point = 4 * count * (len(look.estimator.increments) + 1)
     size = max(row_numbers.NUMBERS_PER_BLOCK // numbers_per_point, 1)
@@ -72,16 +73,14 @@ def measure(task: Task, look: Look) -> Measurement:
 
 def _measure_block(task: Task, look: Look, count: int) -> Measurement:
     """Run `count` replicates at every point of the task."""
-    start, estimator, samples = look.start, look.estimator, look.samples
-    order, measuring = estimator.step_order(start.equation)
-    if look.size_ratio is not None and samples is not None:
-        samples = np.where(np.arange(samples.shape[-1]) < measuring, samples, 0)
-    tuning = look.tuning.with_samples(samples)
-    sums = PilotSums(task, len(estimator.increments), measuring, count)
+    start, estimator = look.start, look.estimator
+    order = estimator.step_order(start.equation)
+    tuning = look.tuning.with_samples(look.samples)
+    sums = PilotSums(task, len(estimator.increments), count)
     sums.run(task, start, estimator, tuning, is_discretised=order > 0)
     per_replicate = np.full(len(task), count)
     cost = total_evaluations(estimator, start.equation, tuning, per_replicate)
     if order > 0:
-        cost += cost[:measuring]  # of the coarse paths
+        cost += cost  # of the coarse paths
     spent = sum(cost, Evaluations())
-    return sums.measurement(task, start, 2**order - 1, look.size_ratio, spent)
+    return sums.measurement(task, start, 2**order - 1, spent)

@@ -24,24 +24,28 @@ class Policy:
     second_look: int = 16  # replicates of a second pilot of a candidate that may win
     last_look: int = 64  # replicates of a pilot where all candidates seem too biased
 
+    # Levels of an `AbstractLevelled`.
+    level_replicates: int = 2  # replicates of a pilot of levels
+    fall: float = 0.4  # second moment of a level over that of the one before, if levels fall
+    most_pilot_level: int = 6  # the finest level that a pilot draws
+    large_bound: float = 0.5  # bound over standard error, above which more pilots may pay
+    most_truncation: float = 0.1  # bound on omitted levels over the tolerance, at most
+    tail_work: float = 0.02  # least work of a level over that of the base, as a fraction
+
     # Steps of paths.
     step_growth: int = 4  # factor between numbers of steps, so that points share programs
     most_steps: int = 1024  # steps of a path at most
     largest_step_increase: int = 5  # factors `step_growth` in one increase of the steps, at most
-    most_refined_steps: int = 128  # steps of a pilot that looks for a smaller level bias
     uncoupled: float = 0.25  # coupling, at and above which a step bias cannot be measured
 
     # Which candidates are tried.
     worth: float = 4.0  # remaining work over work of a pilot, above which the pilot is run
-    take_at_once: float = 4.0  # a start is taken if its work is below this times the next minimum
-    suspect_defect: float = 0.1  # defect over value, above which the surrogate is suspect
-    suspect_work: float = 5e9  # work above which the surrogate is suspect
-    useless_defect: float = 0.15  # defect over value, above which the surrogate is tried last
+    suspect_defect: float = 0.1  # defect over value, above which a candidate is suspect
+    suspect_work: float = 1e9  # work above which a candidate is suspect
     second_look_ratio: float = 10.0  # work over least work, below which a second pilot is run
     sure: float = 6.0  # standard errors, above which a difference counts as certain
     negligible: float = 0.25  # bias over standard error, below which a bias does not matter
     tangents: int = 3  # tangents that are tried, one after the other
-    tangent_bias_factor: float = 2.0  # level bias over its estimate, if the start is a tangent
 
     # Allocation of samples to increments.
     planned_replicates: int = 32  # replicates to plan for, if the user gives no rule for them

@@ -4,7 +4,7 @@
 work and the level bias. `step_factor` says by what the steps of a path must be multiplied.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from .._equations.base import AbstractEquation
 from .._equations.smoothness import may_have_kinks
 from .._support.tracing import cached_by_structure
 from .._support.types import Floats
-from ..estimators import AbstractEstimator, Tuning
+from ..estimators import AbstractEstimator, AbstractLevelled, Tuning
 from .allocation import allocate
+from .level_settling import settle_levels
 from .measurement import Measurement
 from .pilots import Look
 from .policy import Policy
@@ -24,11 +25,12 @@ from .task import Task
 class Settled(NamedTuple):
     """What a measurement implies at each point. Arrays without a stated shape are (points,)."""
 
-    samples: NDArray[np.int32]  # of one replicate, (points, increments); 0 omits an increment
+    samples: NDArray[Any]  # of one replicate, (points, increments); 0 omits an increment
     stderr: Floats  # the standard error aimed for
     work: Floats  # the predicted work of all replicates
     omitted: Floats  # bound on what the omitted increments add
     level_bias: Floats  # estimated bias from omitted levels
+    level: NDArray[np.int32] | None = None  # base level of an `AbstractLevelled`
 
 
 def settle(task: Task, look: Look, found: Measurement, too_steep: NDArray[np.bool_]) -> Settled:
@@ -38,6 +40,8 @@ def settle(task: Task, look: Look, found: Measurement, too_steep: NDArray[np.boo
     is too steep for the level bias to be trusted.
     """
     estimator, equation, policy = look.estimator, look.start.equation, task.policy
+    if isinstance(estimator, AbstractLevelled):
+        return Settled(*settle_levels(task, look, found))
     level_bias, bound = _levels(task, look, found, too_steep)
     # The variances of a small pilot may be wrong by a factor of three. Too small an estimate costs
     # more work than too large a one. So the posterior mean under Jeffreys' prior is used.
@@ -70,7 +74,6 @@ def _levels(
         last = np.arange(noise.shape[1]) == noise.shape[1] - 1
         mean = np.abs(found.mean) + noise * last
         level_bias = look.estimator.level_bias(equation, mean, found.size)
-        level_bias = look.start.bias_factor * level_bias
         # Gradients of increments have no bound, and neither do increments if F has kinks.
         if task.gradient or may_have_kinks(equation):
             return level_bias, None

@@ -70,11 +70,7 @@ class Tangent(eqx.Module):
         return value + rate * (t - t0) + slope @ (x - x0)
 
 
-def tangent_start(tangent: Tangent, bias_factor: float) -> Start:
-    """Return a tangent as a start.
-
-    The tangent has no curvature, so its defect grows away from the point. A level bias that is
-    estimated from increments underestimates this, so it is multiplied by `bias_factor`.
-    """
+def tangent_start(tangent: Tangent) -> Start:
+    """Return a tangent as a start."""
     model = wrap(tangent, tangent.equation)
-    return Start("tangent", Defect(tangent.equation, model), model, bias_factor)
+    return Start("tangent", Defect(tangent.equation, model), model)

@@ -29,23 +29,21 @@ def settle_steps(
     - `is_open`: if False, the steps of the look are kept and only their bias is measured.
     """
     start, estimator, policy = look.start, look.estimator, task.policy
-    order, _ = estimator.step_order(start.equation)
+    order = estimator.step_order(start.equation)
     if order == 0:
         return Plan((without_step_bias(task, start, estimator, look.tuning),))
     is_open = is_open and estimator.steps == "auto"
     # The indices of points, by the steps and the replicates of their next pilot.
     waiting = {(look.tuning.steps, look.replicates): task.everywhere}
-    assignments, cost, size_ratio, found = [], Evaluations(), None, first
+    assignments, cost, found = [], Evaluations(), first
     while waiting:
         steps, replicates = min(waiting)
         rows = waiting.pop((steps, replicates))
         some, tuning = task.at(rows), look.tuning.with_steps(steps).at(rows)
-        ratio = None if size_ratio is None else size_ratio[rows]
-        now = Look(start, estimator, tuning, replicates, ratio)
+        now = Look(start, estimator, tuning, replicates)
         if found is None:
             found = measure(some, now)
             cost += found.cost
-        size_ratio = found.size_ratio if size_ratio is None else size_ratio
         stderr = expected_stderr(now, found, task.rule)
         factor = step_factor(found.step_bias, stderr, order, policy)
         uncoupled = found.is_uncoupled(policy) & (found.total_size > stderr / 2)

@@ -26,7 +26,6 @@ class Start:
     name: str  # "the surrogate", "smoothed g", "zero" or "tangent"
     equation: AbstractEquation
     model: AbstractSurrogate | None  # None is zero
-    bias_factor: float = 1.0  # how many times larger the level bias may be than its estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +89,12 @@ class Assignment:
         return replace(self, points=self.points.at(rows), tuning=self.tuning.at(rows), **arrays)
 
     def by_samples(self) -> Iterator[tuple[NDArray[np.int64], Tuning]]:
-        """Yield groups of points with equal samples.
+        """Yield groups of points with equal samples, or all points if samples are expected numbers.
 
         A group is the indices of its points in the arrays of the user, and their tuning.
         """
         samples = self.tuning.samples
-        if samples is None or samples.ndim == 1:
+        if samples is None or samples.ndim == 1 or self.tuning.level is not None:
             yield self.points.index, self.tuning
             return
         for each in np.unique(samples, axis=0):
@@ -103,11 +102,32 @@ class Assignment:
 
     def accumulator(self, task: Task) -> Accumulator:
         """Return an empty accumulator for the replicates of this assignment."""
-        known = KnownBias(
-            self.step_bias, self.gradient_step_bias, self.omitted, self.start.bias_factor
-        )
+        known = KnownBias(self.step_bias, self.gradient_step_bias, self.omitted)
         program = task.program(self.start, self.estimator, self.tuning)
         return Accumulator(task.executor, program, self.points, self.tuning, known)
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What pilots measured of one candidate, with one entry for each point where it was tried.
+
+    - `points`: indices of the points in the arrays of the user.
+    - `defect`: estimate of u minus the start.
+    - `stderr`: the standard error aimed for.
+    - `bound`: bound on, or estimate of, the bias that a run would have.
+    - `work`: predicted work of a run, in operations.
+    - `steps`: steps of a path, at the base level if there are levels; 0 if paths are drawn exactly.
+    - `verdict`: in words, whether the candidate was taken, and why it was not.
+    """
+
+    name: str
+    points: NDArray[np.int64]
+    defect: Floats
+    stderr: Floats
+    bound: Floats
+    work: Floats
+    steps: NDArray[np.int64]
+    verdict: NDArray[Any]
 
 
 NO_COST = Evaluations()
@@ -115,16 +135,21 @@ NO_COST = Evaluations()
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Assignments, and the cost of the pilots that were run to find them."""
+    """Assignments, the cost of the pilots that were run to find them, and all candidates."""
 
     assignments: tuple[Assignment, ...] = ()
     pilots: Evaluations = NO_COST
+    candidates: tuple[Figures, ...] = ()
 
     def __add__(self, other: "Plan") -> "Plan":
-        """Return the assignments and costs of both plans."""
-        return Plan(self.assignments + other.assignments, self.pilots + other.pilots)
+        """Return the assignments, costs and candidates of both plans."""
+        return Plan(
+            self.assignments + other.assignments,
+            self.pilots + other.pilots,
+            self.candidates + other.candidates,
+        )
 
     def with_reason(self, reason: str) -> "Plan":
         """Return the plan with another reason for all its assignments."""
         found = tuple(replace(each, reason=reason) for each in self.assignments)
-        return Plan(found, self.pilots)
+        return replace(self, assignments=found)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import AbstractEstimator, AbstractTunable, Tuning
+from ..estimators import AbstractEstimator, AbstractLevelled, AbstractTunable, Tuning
 from ..execution.steepness import steepness_at, terminal_slope
 from . import checks
+from .level_pilots import measure_levels
 from .measurement import Measurement
 from .pilots import Look, measure
 from .probes import gradient_methods
@@ -39,15 +40,27 @@ class Trial:
         if not len(rows):
             return Plan()
         samples = self.settled.samples[rows]
-        look = replace(self.look, tuning=self.look.tuning.with_samples(samples))
+        level = None if self.settled.level is None else self.settled.level[rows]
+        look = replace(self.look, tuning=self.look.tuning.with_samples(samples, level))
         found = settle_steps(
             self.task.at(rows), look, self.measurement.at(rows), is_open=not self.has_fixed_steps
         )
         return replace(found, assignments=tuple(map(self._with_work, found.assignments)))
 
+    @property
+    def steps(self) -> NDArray[np.int64] | int:
+        """The steps of a path, at the base level if there are levels; 0 for exact paths."""
+        estimator = self.look.estimator
+        if not isinstance(estimator, AbstractLevelled) or self.settled.level is None:
+            return self.look.tuning.steps
+        is_exact = not estimator.tails(self.look.start.equation)["steps"]
+        return 0 if is_exact else 2 ** self.settled.level.astype(np.int64)
+
     def _with_work(self, assignment: Assignment) -> Assignment:
         """Return the assignment with its predicted work and the bound on omitted increments."""
         settled, rows = self.settled, self.task.rows_of(assignment.points)
+        if settled.level is not None:
+            return replace(assignment, omitted=settled.omitted[rows], work=settled.work[rows])
         factor = self._work(assignment.tuning) / self._work(self.look.tuning)
         known = np.where(settled.level_bias <= settled.stderr, settled.work, np.inf)
         return replace(assignment, omitted=settled.omitted[rows], work=factor * known[rows])
@@ -66,6 +79,7 @@ def run_trial(
     gradient: str,
     replicates: int | None = None,
     steps: int | None = None,
+    fixes_samples: bool = False,
 ) -> Trial:
     """Run the pilot of a start, an estimator and a gradient method at all points of the task.
 
@@ -74,8 +88,10 @@ def run_trial(
     """
     tuning = estimator.pilot_tuning(start.equation, gradient)
     tuning = tuning if steps is None else tuning.with_steps(steps)
-    look = Look(start, estimator, tuning, replicates or task.policy.pilot_replicates)
-    found = measure(task, look)
+    count = replicates or task.policy.pilot_replicates
+    look = Look(start, estimator, tuning, count, fixes_samples=fixes_samples)
+    is_levelled = isinstance(estimator, AbstractLevelled)
+    found = measure_levels(task, look) if is_levelled else measure(task, look)
     too_steep = _too_steep(task, look, found)
     settled = settle(task, look, found, too_steep)
     return Trial(task, look, steps is not None, found, too_steep, settled)
@@ -111,14 +127,16 @@ def plan_given(
         tuning = estimator.default_tuning(start.equation, task.gradient)
         checks.refuse(task, is_discretised=tuning.steps > 0)
         return Plan((without_step_bias(task, start, estimator, tuning),))
-    checks.refuse(task, is_discretised=estimator.step_order(start.equation)[0] > 0)
+    has_steps = isinstance(estimator, AbstractLevelled) and not start.equation.dynamics.exact
+    checks.refuse(task, is_discretised=has_steps or estimator.step_order(start.equation) > 0)
     found = Plan()
     for name, rows in gradient_methods(task, start, estimator).items():
         some = task.at(rows)
         if estimator.measures_samples:
             fewest = estimator.pilot_tuning(start.equation, name).steps
             steps = fewest if has_fewest_steps else None
-            trial = run_trial(some, start, estimator, name, steps=steps)
+            fixed = isinstance(estimator, AbstractLevelled)
+            trial = run_trial(some, start, estimator, name, steps=steps, fixes_samples=fixed)
             found += Plan(pilots=trial.measurement.cost) + trial.plan(some.everywhere)
         else:
             samples = estimator.default_tuning(start.equation, task.gradient).samples

@@ -6,6 +6,7 @@ An extender subclasses `AbstractEstimator`, implements its six members, and pass
 
 from .base import (
     AbstractEstimator,
+    AbstractLevelled,
     AbstractTunable,
     Replicate,
     Tuning,
@@ -18,6 +19,7 @@ from .picard import Picard
 
 __all__ = [
     "AbstractEstimator",
+    "AbstractLevelled",
     "AbstractTunable",
     "Evaluations",
     "Linearised",

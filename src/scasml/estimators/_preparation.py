@@ -11,9 +11,10 @@ from .._sampling.designs import Sampling, design
 from .._sampling.normals import normal_of
 from .._sampling.sobol import reflect
 from .._support.tracing import prevent_fusion
-from ._families import INCREMENT, column
+from ._families import INCREMENT
+from ._integers import is_odd, quotient, remainder
 from ._level_paths import LANES, Job, Lanes, LevelPaths, State
-from ._remainder_tree import ROOTS, RemainderMean, Tree, nodes_above
+from ._remainder_tree import ROOTS, RemainderMean, Tree, nodes_above, nodes_at
 from ._schedule import BASE, TRIPLES, Place
 from ._step_grids import Noise
 from ._streams import path_keys, uniform_of, words
@@ -166,9 +167,9 @@ class Preparation:
         return _Order(
             s,
             start,
-            index // 2 if is_antithetic else index,
+            quotient(index, 2) if is_antithetic else index,
             self._second(place, 0 * index),
-            jnp.where(is_antithetic & (index % 2 == 1), -one, one),
+            jnp.where(is_antithetic & is_odd(index), -one, one),
             one,
             jnp.zeros(LANES, bool),
             Job(setting.level, false, any_of(0), jnp.asarray(setting.gradient)),
@@ -182,7 +183,7 @@ class Preparation:
 
     def _difference(self, place: Place) -> _Order:
         setting, lane = self.setting, jnp.arange(LANES)
-        triple, member = lane // 3, lane % 3
+        triple, member = quotient(lane, 3), remainder(lane, 3)
         index = place.number * TRIPLES + triple
         at = jnp.asarray(INCREMENT)[place.family]
         s, start = self._starts()
@@ -190,7 +191,6 @@ class Preparation:
         valid = (index < self.counts[at]) & (triple < TRIPLES)
         factor = jnp.where(member == 2, -1.0, 0.5) * jnp.where(valid, 1 / self.expected[at], 0)
         factor = factor.astype(s.dtype)
-        level = column("level")[place.family]
         return _Order(
             s,
             start,
@@ -199,7 +199,7 @@ class Preparation:
             one,
             jnp.where(member == 1, -one, one),
             member == 2,
-            Job(level, true, self._to_horizon, jnp.asarray(setting.gradient)),
+            Job(place.level, true, self._to_horizon, jnp.asarray(setting.gradient)),
             true,
             jnp.asarray(self._is_weighted),
             factor,
@@ -213,10 +213,10 @@ class Preparation:
         assert mean is not None
         lane = place.number * LANES + jnp.arange(LANES)
         trees = jnp.maximum(place.trees, 1)
-        local, b = lane // trees, lane % trees
+        local, b = quotient(lane, trees), remainder(lane, trees)
         h = nodes_above(place.layer, mean.groups) + local
-        valid = local < jnp.power(mean.groups, place.layer)
-        parent = jnp.clip((h - 1) // mean.groups, 0) * ROOTS + b
+        valid = local < nodes_at(place.layer, mean.groups)
+        parent = quotient(jnp.maximum(h - 1, 0), mean.groups) * ROOTS + b
         s, start = self._starts()
         at = lambda root, nodes: jnp.where(place.layer == 0, root, nodes[parent])
         s, start = at(s, tree.r), jax.tree.map(at, start, tree.state)
@@ -242,26 +242,27 @@ class Preparation:
     def _inner(self, place: Place, tree: Tree) -> _Order:
         setting, mean = self.setting, self.setting.mean
         assert mean is not None
-        count = setting.inner * jnp.left_shift(1, column("doublings")[place.family])
+        count = setting.inner * jnp.left_shift(1, place.doublings)
         lane = place.number * LANES + jnp.arange(LANES)
-        of_node, path = lane // (mean.groups * count), lane % (mean.groups * count)
-        group, path = path // count, path % count
+        in_node = mean.groups * count
+        of_node, path = quotient(lane, in_node), remainder(lane, in_node)
+        group, path = quotient(path, count), remainder(path, count)
         trees = jnp.maximum(place.trees, 1)
-        h, b = of_node // trees, of_node % trees
-        valid = h < nodes_above(column("depth")[place.family] + 1, mean.groups)
+        h, b = quotient(of_node, trees), remainder(of_node, trees)
+        valid = h < nodes_above(place.depth + 1, mean.groups)
         node = jnp.where(valid, h * ROOTS + b, 0)
         s, start = tree.r[node], jax.tree.map(lambda a: a[node], tree.state)
         one, true = jnp.ones_like(s), jnp.asarray(True)
         factor = jnp.where(valid, 1 / count.astype(s.dtype), 0)
         first, coarse = self._of_tree(place, b)
         # Antithetic pairs share a key.
-        inside = 1 + (path // 2) * mean.groups + group
+        inside = 1 + quotient(path, 2) * mean.groups + group
         return _Order(
             s,
             start,
             first,
             self._second(place, h + inside * MOST_NODES),
-            jnp.where(path % 2 == 1, -one, one),
+            jnp.where(is_odd(path), -one, one),
             one,
             coarse,
             self._tree_job(place, self._to_horizon, setting.paths.equation.uses_z),
@@ -278,18 +279,17 @@ class Preparation:
 
         The fine and the coarse tree of a pair stand side by side and have equal numbers.
         """
-        is_paired = column("is_paired")[place.family] > 0
-        tree = (place.batch * ROOTS + b) // jnp.where(is_paired, 2, 1)
-        return tree, is_paired & (b % 2 == 1)
+        index = place.batch * ROOTS + b
+        tree = jnp.where(place.is_paired, quotient(index, 2), index)
+        return tree, place.is_paired & is_odd(b)
 
     def _second(self, place: Place, within: Array) -> Array:
         """Return the second number of a path, from its family and its number within a tree."""
         return place.family + 32 * within
 
     def _tree_job(self, place: Place, to_horizon: Array, slopes: bool) -> Job:
-        is_paired = column("is_paired")[place.family] > 0
-        level = jnp.where(is_paired, column("level")[place.family], self.setting.level)
-        return Job(level, is_paired, to_horizon, jnp.asarray(slopes))
+        level = jnp.where(place.is_paired, place.level, self.setting.level)
+        return Job(level, place.is_paired, to_horizon, jnp.asarray(slopes))
 
     @property
     def _to_horizon(self) -> Array:

@@ -25,9 +25,15 @@ from ._level_paths import LevelPaths, State
 ROOTS = 16
 
 
+def nodes_at(depth: Array | int, groups: int) -> Array:
+    """Return the number of nodes of a tree at a depth."""
+    return jnp.asarray([groups**k for k in range(MOST_DEPTH + 1)], jnp.int32)[depth]
+
+
 def nodes_above(depth: Array | int, groups: int) -> Array:
     """Return the number of nodes of a tree that are less deep than `depth`."""
-    return (jnp.power(groups, depth) - 1) // (groups - 1)
+    numbers = [sum(groups**k for k in range(above)) for above in range(MOST_DEPTH + 2)]
+    return jnp.asarray(numbers, jnp.int32)[depth]
 
 
 class Tree(NamedTuple):

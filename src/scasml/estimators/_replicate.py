@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ._families import CLUSTER, INCREMENT, NAMES, SOURCE, column
+from ._families import CLUSTER, INCREMENT, NAMES, SOURCE
+from ._integers import is_odd
 from ._level_paths import Ends, Seeds, State
 from ._preparation import Preparation, Setting, Tile
 from ._remainder_tree import ROOTS, Tree, evaluate, nodes_above, weighted
@@ -168,8 +169,8 @@ class Trees(NamedTuple):
         """Return the sums after the tile at `place`."""
         mean = self.setting.mean
         assert mean is not None
-        depth, at = column("depth")[place.family], jnp.asarray(INCREMENT)[place.family]
-        is_paired = column("is_paired")[place.family] > 0
+        depth, is_paired = place.depth, place.is_paired
+        at = jnp.asarray(INCREMENT)[place.family]
         factors = self.setting.factors[place.family]
         # A family of depth k > 0 is the difference of depth k and depth k - 1 in the same trees.
         passes = jnp.where(place.is_last, jnp.where(depth > 0, 2, 1), 0)
@@ -182,11 +183,11 @@ class Trees(NamedTuple):
         values = jax.lax.fori_loop(0, passes, one, jnp.zeros(ROOTS, tree.r.dtype))
         b = jnp.arange(ROOTS)
         exists = place.batch * ROOTS + b < self.counts[at] * jnp.where(is_paired, 2, 1)
-        sign = jnp.where(is_paired & (b % 2 == 1), -1, 1)
+        sign = jnp.where(is_paired & is_odd(b), -1, 1)
         factor = jnp.where(place.is_last & exists, sign / self.expected[at], 0)
         values = jnp.where(factor != 0, factor * values, 0)
         # The two trees of a pair are one sample.
-        pairs = jnp.where(b % 2 == 0, values + jnp.roll(values, -1), 0)
+        pairs = jnp.where(~is_odd(b), values + jnp.roll(values, -1), 0)
         sums = sums.add(at, jnp.where(is_paired, pairs, values))
         if not self.setting.gradient:
             return sums

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ._integers import is_odd
 from ._streams import normals
 
 
@@ -37,7 +38,7 @@ class Grid(NamedTuple):
         # The product with a power of two is exact, so grids of different levels are nested exactly.
         position = rho * steps.astype(rho.dtype)
         before = jnp.ceil(position).astype(jnp.int32) - 1
-        shift = jnp.where(paired & (before % 2 == 0), 1, 0)
+        shift = jnp.where(paired & ~is_odd(before), 1, 0)
         first = position - before.astype(rho.dtype)
         return cls(steps, before, first, shift, span / steps.astype(rho.dtype))
 
@@ -62,7 +63,8 @@ class Grid(NamedTuple):
         dtype = self.first.dtype
         of_first = jnp.where(step >= 1, 1, self.first)
         to_time = (self.before - jnp.maximum(step, 0)).astype(dtype) + of_first
-        to_horizon = (self.steps - step + 1).astype(dtype) - self.first
+        # The lengths of the last two steps add up to this number exactly.
+        to_horizon = (self.steps - step).astype(dtype) + (1 - self.first)
         return jnp.where(step <= self.before, to_time, jnp.maximum(to_horizon, 0))
 
 
@@ -72,7 +74,7 @@ def step_of(i: Array, grid: Grid, paired: Array, coarse: Array) -> tuple[Array, 
     The beginning is counted from s. A coarse path waits in the first iteration of a pair, and takes
     both steps in the second one.
     """
-    step, is_second = i - grid.shift, i % 2 == 1
+    step, is_second = i - grid.shift, is_odd(i)
     begins, length = grid.beginning(step), grid.length(step)
     joined = jnp.where(is_second, grid.length(step - 1) + length, 0)
     earlier = jnp.where(is_second, grid.beginning(step - 1), begins)
@@ -144,7 +146,7 @@ INCREMENTS = (_rest, _single, _first_of_pair, _second_of_pair)
 
 def which_increment(i: Array, level: Array, paired: Array) -> Array:
     """Return the index into `INCREMENTS` for iteration i."""
-    return jnp.where(paired, 2 + i % 2, jnp.where(level > 0, 1, 0))
+    return jnp.where(paired, 2 + jnp.bitwise_and(i, 1), jnp.where(level > 0, 1, 0))
 
 
 def _normals(i: Array, noise: Noise, count: int, like: Array) -> Array:

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from .._support.tracing import prevent_fusion
 from ..paths.coefficients import undiffuse_transposed
+from ._integers import is_odd, quotient
 from ._level_paths import LANES, Ends, Job, Lanes, LevelPaths, Seeds, State
 from ._step_grids import INCREMENTS, Bridge, Grid, changes_of, step_of, which_increment
 
@@ -85,13 +86,13 @@ def simulate(
     if paths.is_exact:
         return *paths.run_exact(lanes, job, at_ends), tape
     walk = Walk.of(paths, lanes, job)
-    segments = (walk.iterations + SEGMENT - 1) // SEGMENT
+    segments = quotient(walk.iterations + SEGMENT - 1, SEGMENT)
 
     def task(k: Array, now: Pass) -> Pass:
         back = k - segments - 1
         is_end = k == segments
-        is_forward = (k < segments) | ((back >= 0) & (back % 2 == 1))
-        segment = jnp.where(k < segments, k, segments - 1 - (back + 1) // 2)
+        is_forward = (k < segments) | ((back >= 0) & is_odd(back))
+        segment = jnp.where(k < segments, k, segments - 1 - quotient(jnp.maximum(back + 1, 0), 2))
         # A part that is not due runs zero iterations. A conditional would copy the tape.
         now = walk.forward(segment, is_forward, k < segments, now)
         finish = lambda: walk.finish(now.progress, at_ends)

@@ -28,13 +28,15 @@ class Replicate(NamedTuple):
     - `value`: the estimate of u, a scalar. It is the sum of `increments`, (increments,), unless the
       estimator clips it.
     - `gradient`: the estimate of grad u, (d,). It is the sum of `gradient_increments`,
-      (increments, d), with the same exception. Both are None if no gradient was requested.
+      (increments, d), with the same exception. Both are None if no gradient was requested. An
+      estimator may leave out `gradient_increments`.
     - `sizes`: the mean absolute value of the samples of each increment, (increments,).
     - `telescoping`: a check of the levels, (max(increments - 3, 0),), with one entry for each pair
       of levels l, l + 1 with l >= 1. Level l adds a term that level l + 1 subtracts. The entry is
       the estimate of that term by level l minus the estimate by level l + 1. Its mean is zero if
-      both estimate the same number. An estimator without levels returns zeros of that shape, so an
-      empty array for up to three increments.
+      both estimate the same number. An estimator without such a check returns an empty array.
+    - `square`: the mean square of the samples of each increment, (increments,), or None if the
+      estimator does not measure it.
     """
 
     value: Array
@@ -43,6 +45,7 @@ class Replicate(NamedTuple):
     gradient_increments: Array | None
     sizes: Array
     telescoping: Array
+    square: Array | None = None
 
 
 class Variant(enum.IntEnum):
@@ -65,31 +68,37 @@ class Tuning(eqx.Module):
     """The choices of an estimator that depend on the equation and on the point.
 
     - `gradient`: the gradient method, such as "pathwise" or "mixed".
-    - `steps`: the steps of a path; 0 if paths are drawn exactly.
+    - `steps`: the steps of a path; 0 if paths are drawn exactly or if levels decide.
     - `samples`: samples per increment, (increments,), or (points, increments) where points differ.
-      None means that the estimator uses its own fixed numbers.
+      None means that the estimator uses its own fixed numbers. An `AbstractLevelled` takes expected
+      numbers, which need not be whole.
+    - `level`: the base level of an `AbstractLevelled`, a scalar or (points,); None for others.
 
     `gradient` and `steps` are static: each of their values needs a compiled program of its own.
-    `samples` is data of the program.
+    `samples` and `level` are data of the program.
     """
 
     gradient: str = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     samples: Any = None
+    level: Any = None
 
-    def with_samples(self, samples: Any) -> "Tuning":
-        """Return this tuning with other numbers of samples per increment; 0 omits an increment."""
-        return Tuning(self.gradient, self.steps, samples)
+    def with_samples(self, samples: Any, level: Any = None) -> "Tuning":
+        """Return this tuning with other numbers of samples per increment; 0 omits an increment.
+
+        A new base level may come with them.
+        """
+        return Tuning(self.gradient, self.steps, samples, self.level if level is None else level)
 
     def with_steps(self, steps: int) -> "Tuning":
         """Return this tuning with another number of steps per path."""
-        return Tuning(self.gradient, steps, self.samples)
+        return Tuning(self.gradient, steps, self.samples, self.level)
 
     def at(self, rows: Any) -> "Tuning":
         """Return the tuning of the points with indices `rows`."""
-        if self.samples is None or np.ndim(self.samples) == 1:
-            return self
-        return self.with_samples(self.samples[rows])
+        samples = self.samples if np.ndim(self.samples) <= 1 else self.samples[rows]
+        level = self.level if np.ndim(self.level) == 0 else self.level[rows]
+        return Tuning(self.gradient, self.steps, samples, level)
 
 
 class AbstractEstimator(eqx.Module):
@@ -188,11 +197,11 @@ class AbstractTunable(AbstractEstimator):
         """Return the fewest and the most samples that an allocation may use, (increments,) each."""
 
     @abc.abstractmethod
-    def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
-        """Return the order of the step bias, and the number k of increments that measure it.
+    def step_order(self, equation: AbstractEquation) -> int:
+        """Return the order of the step bias.
 
-        The bias falls as (length of a step)^order. The order is 0 if paths are drawn exactly. The
-        variant `COARSE_STEPS` computes only the first k increments.
+        The bias falls as (length of a step)^order. The order is 0 if paths are drawn exactly or if
+        levels correct the bias, so that it need not be measured.
         """
 
     @abc.abstractmethod
@@ -212,7 +221,7 @@ class AbstractTunable(AbstractEstimator):
 
     def first_steps(self, equation: AbstractEquation) -> int:
         """Return the steps of a path before a pilot chooses them; 0 for exact paths."""
-        if self.step_order(equation)[0] == 0:
+        if self.step_order(equation) == 0:
             return 0
         return self.fewest_steps if self.steps == "auto" else self.steps
 
@@ -234,6 +243,50 @@ class AbstractTunable(AbstractEstimator):
         return of_u / max_u + of_z / max_z > 1
 
 
+class AbstractLevelled(AbstractTunable):
+    """An estimator whose steps and other approximations are levels of telescoping sums.
+
+    The first increments are estimates at a base level. Each of the other increments is the
+    difference between two levels. A replicate may draw an increment at random: `Tuning.samples` has
+    expected numbers of samples, and sums over samples are divided by them.
+    """
+
+    fewest_steps: ClassVar[int] = 0
+
+    @property
+    @abc.abstractmethod
+    def first_level(self) -> int:
+        """The base level of a pilot, before it is raised."""
+
+    @property
+    @abc.abstractmethod
+    def base_samples(self) -> Floats:
+        """The samples of a replicate that the user chose, (increments,); 0 if a pilot decides."""
+
+    @property
+    @abc.abstractmethod
+    def clusters(self) -> NDArray[np.int64]:
+        """How many samples of each increment are drawn together, (increments,)."""
+
+    @abc.abstractmethod
+    def tails(self, equation: AbstractEquation) -> dict[str, list[int]]:
+        """Return the indices of the increments of each telescoping sum, from coarse to fine.
+
+        The keys are "steps", "depth", "remainder steps" and "remainder paths". The increment for
+        the step level l is entry l - 1 of "steps". A sum that this equation does not have is empty.
+        """
+
+    @property
+    def measures_samples(self) -> bool:
+        return True
+
+    def step_order(self, equation: AbstractEquation) -> int:
+        return 0
+
+    def bias_variants(self, equation: AbstractEquation) -> tuple[tuple[Variant, Variant], ...]:
+        return ()
+
+
 def total_evaluations(
     estimator: AbstractEstimator,
     equation: AbstractEquation,
@@ -248,8 +301,16 @@ def total_evaluations(
         count = int(np.sum(replicates))
         return [cost.times(count) for cost in estimator.evaluations(equation, tuning)]
     samples = np.broadcast_to(tuning.samples, (len(replicates), np.shape(tuning.samples)[-1]))
-    total = tuning.with_samples(np.sum(replicates[:, None] * samples, 0))
-    return estimator.evaluations(equation, total)
+    total = replicates[:, None] * samples
+    if tuning.level is None:
+        return estimator.evaluations(equation, tuning.with_samples(np.sum(total, 0)))
+    # The cost of a sample depends on the base level of its point.
+    level = np.broadcast_to(tuning.level, len(replicates))
+    parts = [
+        estimator.evaluations(equation, tuning.with_samples(np.sum(total[level == k], 0), k))
+        for k in np.unique(level)
+    ]
+    return [sum(each, Evaluations()) for each in zip(*parts, strict=True)]
 
 
 def jackknifed(f: Callable[[Any], Array], halves: Any) -> Array:

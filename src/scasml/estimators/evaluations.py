@@ -10,22 +10,22 @@ class Evaluations(NamedTuple):
     and `uniforms` count scalar normal and uniform random numbers.
     """
 
-    terminal: int = 0
-    nonlinearity: int = 0
-    normals: int = 0
-    uniforms: int = 0
+    terminal: float = 0
+    nonlinearity: float = 0
+    normals: float = 0
+    uniforms: float = 0
 
     def __add__(self, other: "Evaluations") -> "Evaluations":  # type: ignore[override]
         return Evaluations(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def times(self, count: int) -> "Evaluations":
+    def times(self, count: float) -> "Evaluations":
         """Return all numbers multiplied by `count`."""
         return Evaluations(*(count * a for a in self))
 
     @property
     def functions(self) -> int:
         """Evaluations of F and g: FE (function evaluations) of the SCaSML paper."""
-        return self.terminal + self.nonlinearity
+        return round(self.terminal + self.nonlinearity)
 
     @property
     def random_numbers(self) -> int:
@@ -33,4 +33,4 @@ class Evaluations(NamedTuple):
 
         RV is that of full history, and RN that of quadrature in time.
         """
-        return self.normals + self.uniforms
+        return round(self.normals + self.uniforms)

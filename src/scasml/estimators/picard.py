@@ -196,9 +196,9 @@ class Picard(AbstractTunable):
         inner = np.ones(self.levels - 1)
         return np.array([32, 32, *4 * inner]), np.array([8192, 8192, *1024 * inner])
 
-    def step_order(self, equation: AbstractEquation) -> tuple[int, int]:
+    def step_order(self, equation: AbstractEquation) -> int:
         is_exact = self.steps == "auto" and equation.dynamics.exact is not None
-        return 0 if is_exact else 1, self.levels + 1
+        return 0 if is_exact else 1
 
     def derivative_order(self, equation: AbstractEquation, gradient: bool) -> int:
         inner = self.levels - 1 if equation.uses_z else 0

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._support.types import Floats
-from ..estimators import AbstractTunable, Evaluations, Tuning, Variant, total_evaluations
+from ..estimators import (
+    AbstractLevelled,
+    AbstractTunable,
+    Evaluations,
+    Tuning,
+    Variant,
+    total_evaluations,
+)
 from .executor import AbstractExecutor
 from .moments import Extremes, Groups, Moments
 from .noise_bias import NoiseBias
@@ -32,7 +39,6 @@ class KnownBias(NamedTuple):
     steps: Floats  # step bias of the value, (points,)
     gradient_steps: Floats  # step bias of the gradient, (points, d)
     omitted: Floats | float = 0.0  # bound on the increments that the tuning omits, (points,)
-    factor: float = 1.0  # by which the level bias of the estimator is multiplied
 
 
 class Accumulator:
@@ -58,9 +64,10 @@ class Accumulator:
         self.value = Moments((count,), order=4)
         self.increments = Moments((count, increments), order=4)
         self.gradient = Moments((count, width))
-        self.gradient_increments = Moments((count, increments, width), order=1)
+        # These two get their size from the first replicates. An estimator may leave them out.
+        self.gradient_increments = Moments((count, 0, width), order=1)
+        self.telescoping = Moments((count, 0))
         self.sizes = Moments((count, increments), order=1)
-        self.telescoping = Moments((count, max(increments - 3, 0)))
         self.extremes = Extremes(count)
         estimator, pairs = program.estimator, ()
         if isinstance(estimator, AbstractTunable):
@@ -153,10 +160,14 @@ class Accumulator:
         self.extremes.add(groups, replicates.value)
         self.increments.add(groups, replicates.increments)
         self.sizes.add(groups, replicates.sizes)
+        self.telescoping = self.telescoping.fitting(replicates.telescoping)
         self.telescoping.add(groups, replicates.telescoping)
         if self.program.gradient:
             self.gradient.add(groups, replicates.gradient)
-            self.gradient_increments.add(groups, replicates.gradient_increments)
+            if slopes is not None:
+                of_gradient = replicates.gradient_increments
+                self.gradient_increments = self.gradient_increments.fitting(of_gradient)
+                self.gradient_increments.add(groups, of_gradient)
 
     def estimate(self) -> Estimate:
         """Return the state of every point, without shrinkage."""
@@ -183,7 +194,6 @@ class Accumulator:
         levels = program.estimator.level_bias(
             program.equation, self.increments.mean, self.sizes.mean
         )
-        levels = known.factor * levels
         levels = np.where(self._is_too_steep(levels), np.nan, levels) + known.omitted
         last_digits = last_digit(self.points.x.dtype, self.surrogate_value, self.value.mean)
         return {
@@ -196,7 +206,17 @@ class Accumulator:
 
     def gradient_bias(self) -> Floats:
         """Return the bias of the gradient, shape (points, d); NaN where it is unknown."""
+        last_digits = last_digit(self.points.x.dtype, self.surrogate_slope, self.gradient.mean)
+        rounding = self._rounding[1] + last_digits
         estimator, sizes = self.program.estimator, self.sizes.mean
+        if isinstance(estimator, AbstractLevelled):
+            unknown = estimator.level_bias(self.program.equation, sizes, sizes)
+            # The bound on omitted levels is that of the value. Its fraction of the increments of
+            # the base does not depend on the units of x.
+            base = np.maximum(np.sum(sizes[:, :2], 1), np.finfo(np.float32).tiny)
+            unknown = np.where(self._is_too_steep(unknown), np.nan, unknown)
+            omitted = (unknown + self.known.omitted / base)[:, None] * np.abs(self.gradient.mean)
+            return omitted + self.known.gradient_steps + rounding
         # The omitted levels add this fraction of the last increment. The fraction is computed from
         # values and not from gradients, so it does not depend on the units of x.
         added = estimator.level_bias(self.program.equation, sizes, sizes)
@@ -204,16 +224,21 @@ class Accumulator:
         fraction = np.divide(
             added, last, out=np.zeros_like(added), where=(last > 0) | np.isnan(added)
         )
-        fraction = np.where(self._is_too_steep(fraction), np.nan, self.known.factor * fraction)
-        levels = fraction[:, None] * np.abs(self.gradient_increments.mean[:, -1])
-        last_digits = last_digit(self.points.x.dtype, self.surrogate_slope, self.gradient.mean)
-        rounding = self._rounding[1] + last_digits
+        fraction = np.where(self._is_too_steep(fraction), np.nan, fraction)
+        of_last = self.gradient_increments.mean
+        last_slope = of_last[:, -1] if of_last.shape[1] else self.gradient.mean
+        levels = fraction[:, None] * np.abs(last_slope)
         return levels + self.noise.gradient_bias() + self.known.gradient_steps + rounding
 
     def _is_too_steep(self, levels: Floats) -> NDArray[np.bool_]:
-        """Return where F is too steep for a positive level bias to be trusted."""
+        """Return where F is too steep for a level bias to be trusted.
+
+        Zero is trusted unless the estimator is an `AbstractLevelled`: then it means that levels
+        correct the bias, and a steep F spoils their samples too.
+        """
         estimator, equation = self.program.estimator, self.program.equation
-        stated, never = levels > 0, np.zeros(len(levels), bool)
+        is_levelled = isinstance(estimator, AbstractLevelled)
+        stated, never = (levels > 0) | is_levelled, np.zeros(len(levels), bool)
         if not (stated.any() and isinstance(estimator, AbstractTunable)):
             return never
         if not estimator.may_exceed_max_steepness(equation):

@@ -31,8 +31,12 @@ CAPACITY = 256
 # Compiled programs that are kept. Each takes about 600 of the 65,530 memory mappings that Linux
 # allows a process by default. A process that needs one more crashes.
 MOST_PROGRAMS = 48
-# Level 2 compiles in half the time of the default, and its programs are as fast.
-FAST_TO_RUN: Mapping[str, int | bool] = {"xla_backend_optimization_level": 2}
+# Level 2 compiles in half the time of the default, and its programs are as fast. Without fusion
+# emitters a third of the remaining time is saved. The programs take 0.8 to 1.15 of the time to run.
+FAST_TO_RUN: Mapping[str, int | bool] = {
+    "xla_backend_optimization_level": 2,
+    "xla_cpu_use_fusion_emitters": False,
+}
 # These options compile in a third of the time. The programs take several times longer to run.
 FAST_TO_COMPILE: Mapping[str, int | bool] = {
     "xla_backend_optimization_level": 0,

@@ -54,6 +54,12 @@ class Moments:
         self._origin = np.zeros(shape)
         self._sums = [np.zeros(shape) for _ in range(order)]
 
+    def fitting(self, rows: Floats) -> "Moments":
+        """Return these moments, or new ones if nothing was added yet and `rows` differ in shape."""
+        shape = (len(self.count), *rows.shape[1:])
+        is_fit = shape == self._origin.shape or self.count.any()
+        return self if is_fit else Moments(shape, len(self._sums))
+
     def add(self, groups: Groups, rows: Floats) -> None:
         """Add `rows` of shape (rows, ...), whose points are those of `groups`."""
         new = self.count[groups.points] == 0

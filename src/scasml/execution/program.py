@@ -30,7 +30,8 @@ class Rows(eqx.Module):
     key: Any  # (rows, 2), uint32: the random key of the point
     replicate: Any  # (rows,), uint32: the number of the replicate at its point
     variant: Any  # (rows,), int32: a value of `Variant`
-    samples: Any  # (rows, increments), int32; None if the estimator fixes them
+    samples: Any  # (rows, increments); None if the estimator fixes them
+    level: Any = None  # (rows,), int32: the base level; None if the estimator has none
 
     def __len__(self) -> int:
         return len(self.t)
@@ -54,6 +55,7 @@ class Replicates(NamedTuple):
     gradient_increments: Any
     sizes: Any
     telescoping: Any
+    square: Any
     # Value (rows,) and gradient (rows, d) of the surrogate, or None without one. They come from the
     # same program as the replicates, so both use the same arrays of the surrogate.
     surrogate: Any
@@ -94,7 +96,7 @@ class Program(eqx.Module):
         gradient: bool = True,
     ):
         self.equation, self.estimator, self.gradient = equation, estimator, gradient
-        self.tuning = tuning.with_samples(None)
+        self.tuning = Tuning(tuning.gradient, tuning.steps)
         self.surrogate = surrogate
         self.starts_from_surrogate = start is surrogate
         self.start = None if self.starts_from_surrogate else start
@@ -108,7 +110,7 @@ class Program(eqx.Module):
         """Return the replicate of one row, without the axis of rows."""
         t, x = row.t, row.x
         key = stream(jnp.asarray(row.key), row.replicate)
-        tuning = self.tuning.with_samples(row.samples)
+        tuning = self.tuning.with_samples(row.samples, row.level)
         estimate = self.estimator.replicate(
             self.equation, tuning, jnp.asarray(row.variant), key, t, x, self.gradient
         )

@@ -40,10 +40,12 @@ def rows_per_block(dim: int) -> int:
 
 def rows_at(points: Points, tuning: Tuning, numbers: RowNumbers) -> Rows:
     """Return the inputs of a program for rows with these numbers."""
-    point, samples = numbers.point, None
+    point, samples, level = numbers.point, None, None
     if tuning.samples is not None:
         width = np.shape(tuning.samples)[-1]
         samples = np.broadcast_to(tuning.samples, (len(points), width))[point]
+    if tuning.level is not None:
+        level = np.broadcast_to(tuning.level, len(points))[point]
     return Rows(
         points.t[point],
         points.x[point],
@@ -51,6 +53,7 @@ def rows_at(points: Points, tuning: Tuning, numbers: RowNumbers) -> Rows:
         numbers.replicate.astype(np.uint32),
         numbers.variant.astype(np.int32),
         samples,
+        level,
     )
 
 

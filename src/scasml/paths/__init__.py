@@ -12,7 +12,6 @@ from .geometric import GeometricBrownian
 from .ornstein_uhlenbeck import OrnsteinUhlenbeck
 from .schemes import SCHEMES, Scheme
 from .stepped import Stepped
-from .tilted import Tilted
 
 __all__ = [
     "SCHEMES",
@@ -25,5 +24,4 @@ __all__ = [
     "OrnsteinUhlenbeck",
     "Scheme",
     "Stepped",
-    "Tilted",
 ]

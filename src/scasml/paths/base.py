@@ -22,7 +22,7 @@ class Jump(NamedTuple):
 
         E[f(X_t) weight] = sigma(s, x)^T grad_x E[f(X_t)].
 
-    A path law with a potential a, such as `Tilted`, multiplies f(X_t) by e^growth, where growth is
+    A path law with a potential a multiplies f(X_t) by e^growth, where growth is
     int_s^t a(r, X_r) dr. This factor depends on x too. Its part of the gradient needs a second
     gradient weight, the lift:
 
@@ -83,8 +83,8 @@ class AbstractPathLaw(eqx.Module):
 class AbstractDynamics(eqx.Module):
     """The coefficients of dX = mu(t, X) dt + sigma(t, X) dW, written for one point.
 
-    Every dynamics can be simulated in steps by the path laws `Stepped` and `Tilted`. A dynamics
-    whose distribution is known in closed form also has an exact path law, its property `exact`.
+    Every dynamics can be simulated in steps by the path law `Stepped`. A dynamics whose
+    distribution is known in closed form also has an exact path law, its property `exact`.
 
     To add a diffusion, write one file with a subclass, and pass an instance to
     `Problem(dynamics=...)`. The subclass defines the methods and properties below, written with
