@@ -44,7 +44,7 @@ def bias(hard: Hard, repeats: int = REPEATS, gradient: bool = True, **options: A
     worst, of_gradient = np.nan, np.nan
     if answer.gradient is not None and answer.gradient_stderr is not None:
         slopes = (answer.gradient - hard.slopes(states))[done]
-        worst = float(np.max(np.abs(_in_standard_errors(slopes)), initial=0.0))
+        worst = float(np.nanmax(np.abs(_in_standard_errors(slopes)), initial=0.0))
         # The t quantile of a point is that of the interval of its value.
         without_bias = answer.interval(0.95, include_bias=False)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -69,7 +69,8 @@ def _in_standard_errors(errors: Any) -> Any:
     """Return the mean over the first axis, in its standard errors; NaN for fewer than two."""
     if len(errors) < 2:
         return np.nan
-    return errors.mean(0) / (errors.std(0, ddof=1) / np.sqrt(len(errors)))
+    with np.errstate(invalid="ignore", divide="ignore"):  # an error may not vary at all
+        return errors.mean(0) / (errors.std(0, ddof=1) / np.sqrt(len(errors)))
 
 
 def main(*arguments: str) -> None:

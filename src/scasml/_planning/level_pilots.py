@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._support.types import Floats
 from ..estimators import AbstractLevelled, Tuning
+from .level_moments import goal_of
 from .measurement import Measurement
 from .pilots import Look, measure
 from .task import Task
@@ -54,7 +55,7 @@ def _measure_steps(
     policy, everywhere = task.policy, task.everywhere
     most = min(policy.most_pilot_level, len(steps))
     last = np.minimum(found.level + 2, len(steps))
-    goal = _goal(task, found)
+    goal = goal_of(task, found)
     rows = everywhere
     while rows.size:
         columns = np.zeros(found.mean.shape, bool)
@@ -151,19 +152,10 @@ def base_variance(found: Measurement) -> Floats:
     return np.maximum(spread * drawn / (drawn - 1), 0)
 
 
-def _goal(task: Task, found: Measurement) -> Floats:
-    """Return the standard error aimed for, as far as a pilot can tell, (points,)."""
-    if task.rule.has_tolerance:
-        return task.rule.tolerance(found.value) / 2
-    with np.errstate(invalid="ignore"):
-        deviation = np.sqrt(np.sum(found.variance, 1))
-    return task.rule.expected_stderr(found.value, deviation, found.seconds)
-
-
 def _remainder_matters(task: Task, found: Measurement, increment: int) -> NDArray[np.bool_]:
     """Return where R is not small compared with the standard error aimed for."""
     with np.errstate(invalid="ignore"):
         noise = np.sqrt(found.variance[:, increment] / found.replicates)
         size = np.abs(found.mean[:, increment]) + 2 * noise
-        is_large = size > task.policy.negligible * _goal(task, found)
+        is_large = size > task.policy.negligible * goal_of(task, found)
     return is_large & (found.square[:, increment] > 0)

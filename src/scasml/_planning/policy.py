@@ -30,6 +30,18 @@ class Policy:
     most_pilot_level: int = 6  # the finest level that a pilot draws
     large_bound: float = 0.5  # bound over standard error, above which more pilots may pay
     most_truncation: float = 0.1  # bound on omitted levels over the tolerance, at most
+    # The second moment of a difference falls by 2^-decay from level to level. A decay that few
+    # samples suggest is trusted within the first two limits.
+    least_decay: float = 0.5
+    most_decay: float = 2.0
+    smooth_decay: float = 2.0  # of the number of inner paths, for a smooth F
+    kink_decay: float = 1.5  # the same for an F with kinks
+    least_order: float = 1.0  # the mean of a difference falls at least by 2^-least_order
+    most_depth_ratio: float = 0.9  # the largest factor by which R changes from depth to depth
+    doubt: float = 2.0  # standard errors that are added to a measured mean to bound it
+    much_work: float = 0.1  # fraction of the work that leaving out levels must save
+    most_level_samples: float = 1e5  # expected samples of a level in one replicate, at most
+    most_other_work: float = 4.0  # work of levels and of R over that of the base, no tolerance
     tail_work: float = 0.02  # least work of a level over that of the base, as a fraction
 
     # Steps of paths.
