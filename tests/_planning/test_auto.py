@@ -307,7 +307,7 @@ class TestOrder:
         """With gradients and without a tolerance too."""
         _, names, got = tried(useless, **options)
         assert names[0] == "the surrogate"
-        assert {"zero", "smoothed g"} <= set(names)
+        assert "zero" in names
         assert got.choices[0].start != "the surrogate"
         table = str(got.choices)
         assert "taken" in table

@@ -54,7 +54,7 @@ def estimates(count: int, seed: int = 0) -> tuple[np.ndarray, State]:
         (draw(size=(count, DIM)), draw(size=(count, DIM)), draw(size=count)),
     )
     x, v, a = map(jnp.asarray, slope)
-    return u, State(x, v, a)
+    return u, State(x, v, a, jnp.zeros_like(a))
 
 
 def literal_z(mean: RemainderMean, x: np.ndarray, slope: State) -> np.ndarray:

@@ -72,7 +72,7 @@ def by_pathwise(ends: Ends) -> tuple[Any, Seeds]:
     """Return `functional` and the seeds of its derivative, and the ends."""
     value, pulled = jax.vmap(jax.value_and_grad(functional))(ends)
     zero = jnp.zeros(LANES)
-    return (value, ends), Seeds(pulled, zero, zero, zero, zero)
+    return (value, ends), Seeds(pulled, zero, zero, zero, zero, zero)
 
 
 FACTORS = 0.3, -0.6, 0.8, 1.1
@@ -81,7 +81,7 @@ FACTORS = 0.3, -0.6, 0.8, 1.1
 def by_weights(ends: Ends) -> tuple[Any, Seeds]:
     """Return the seeds of gradient weights and lifts, each with another factor."""
     zeros = jax.tree.map(jnp.zeros_like, ends)
-    return ends, Seeds(zeros, *(jnp.full(LANES, factor) for factor in FACTORS))
+    return ends, Seeds(zeros, *(jnp.full(LANES, factor) for factor in FACTORS), jnp.zeros(LANES))
 
 
 @functools.cache
@@ -234,7 +234,7 @@ def test_exact_laws(name, to_horizon):
     def at_ends(weighted: bool, at: str, ends: Ends) -> tuple[Any, Seeds]:
         x = getattr(ends, f"x_{at}")
         zeros, zero = jax.tree.map(jnp.zeros_like, ends), jnp.zeros(LANES)
-        seeds = Seeds(zeros, zero, zero, zero, zero)
+        seeds = Seeds(zeros, zero, zero, zero, zero, zero)
         if weighted:
             return f(x), seeds._replace(**{f"weight_{at}": f(x)})
         return f(x), seeds._replace(ends=zeros._replace(**{f"x_{at}": jax.vmap(jax.grad(f))(x)}))

@@ -104,7 +104,7 @@ class Generator(eqx.Module):
         if isinstance(form, ClosedForm) and _is_diagonal(equation):
             self.route = "closed"
         else:
-            self.route = "ito" if _has_forward_mode(surrogate, equation.dim) else "hessian"
+            self.route = "ito" if has_forward_mode(surrogate, equation.dim) else "hessian"
 
     def __call__(self, t: Array, x: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         """Return u, z and u_t + L u, of shapes (), (d,) and (), at a point x of shape (d,).
@@ -265,7 +265,7 @@ def _constant_directions(
 
 
 @cached_by_structure
-def _has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
+def has_forward_mode(surrogate: AbstractSurrogate, dim: int) -> bool:
     """Whether a jvp of a jvp exists. A custom_vjp and a callback have no forward mode."""
     slope = lambda t, x: jax.jvp(surrogate, (t, x), (t, x))[1]
     try:

@@ -88,6 +88,7 @@ def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -
             found = try_candidate(task, start, estimator, due)
             tried.append(comparable(task, found, tried))
             tried = refuse_contradictions(tried, task.policy)
+    tried = [*tried, *_with_factor(task, tried)]
     tried = look_again(task, tried, estimator)
     tried, of_slopes = with_tangents(task, tried, estimator)
     cost = sum((each.cost for each in tried), of_slopes)
@@ -105,6 +106,22 @@ def _in_order(task: Task, starts: Sequence[Start], estimator: Linearised) -> lis
     is_surrogate = lambda start: task.surrogate is not None and start.model is task.surrogate
     work = lambda start: pilot_work(task, start, estimator)
     return sorted(starts, key=lambda start: (not is_surrogate(start), work(start)))
+
+
+def _with_factor(task: Task, tried: Sequence[Candidate]) -> list[Candidate]:
+    """Return a candidate with a factor, for points where every candidate leaves much work.
+
+    It starts from the surrogate. A factor only helps if F depends on u.
+    """
+    start = tried[0].start
+    is_useful = task.equation.uses_u and not task.equation.is_linear
+    if task.surrogate is None or not is_useful or time.monotonic() >= task.deadline:
+        return []
+    due = np.flatnonzero(least_score(tried, len(task)) > task.policy.factor_work)
+    if not len(due) or not Linearised.takes_factor(start.equation):
+        return []
+    found = try_candidate(task, start, Linearised(factor=task.policy.factor), due)
+    return [comparable(task, found, tried)]
 
 
 def _is_suspect(task: Task, tried: Sequence[Candidate]) -> NDArray[np.bool_]:

@@ -61,8 +61,10 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        is_picard = isinstance(self.estimator, Picard)
-        return f"{self.start.name}, by Picard" if is_picard else self.start.name
+        if isinstance(self.estimator, Picard):
+            return f"{self.start.name}, by Picard"
+        has_factor = isinstance(self.estimator, Linearised) and self.estimator.factor > 0
+        return f"{self.start.name}, with a factor" if has_factor else self.start.name
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -80,15 +82,19 @@ class Candidate:
         refusal = np.where(first, why, self.refusal)
         return replace(self, score=np.where(where, np.inf, self.score), refusal=refusal)
 
-    def at_goal(self, goal: Floats) -> "Candidate":
+    def at_goal(self, goal: Floats, only_biases: bool = False) -> "Candidate":
         """Return the candidate with the score that it would have for another standard error.
 
-        `goal` (points,) is that standard error; NaN keeps the score.
+        `goal` (points,) is that standard error; NaN keeps the score. With `only_biases`, scores
+        that stand for work are kept.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
-            factor = np.nan_to_num((self.stderr / goal) ** 2, nan=1.0, posinf=1.0)
-        factor = np.where((factor > 0) & (self.score < BIASED_SCORE), factor, 1.0)
-        return replace(self, score=factor * self.score)
+            factor = np.nan_to_num(self.stderr / goal, nan=1.0, posinf=1.0)
+        factor = np.where(factor > 0, factor, 1.0)
+        is_biased = self.score >= BIASED_SCORE
+        of_work = self.score if only_biases else factor**2 * self.score
+        of_bias = np.maximum(factor * self.score, BIASED_SCORE)
+        return replace(self, score=np.where(is_biased, of_bias, of_work))
 
     def figures(self, task: Task, is_taken: NDArray[np.bool_]) -> Figures:
         """Return the figures of the candidate; `is_taken` is a mask over the points of the task."""
@@ -269,13 +275,14 @@ def select(candidates: Sequence[Candidate]) -> NDArray[np.int64]:
 def comparable(task: Task, found: Candidate, tried: Sequence[Candidate]) -> Candidate:
     """Return the candidate with a score for the error that the first candidate aims for.
 
-    With a tolerance, all candidates aim for the same error.
+    With a tolerance, the work to reach it counts, and only the scores of biases change: a relative
+    tolerance depends on the estimate of u, which may be wrong.
     """
-    if task.rule.has_tolerance or not tried:
+    if not tried:
         return found
     first = tried[0]
-    is_tried = np.isin(task.everywhere, first.rows)
-    return found.at_goal(np.where(is_tried, first.stderr, np.nan))
+    goal = np.where(np.isin(task.everywhere, first.rows), first.stderr, np.nan)
+    return found.at_goal(goal, only_biases=task.rule.has_tolerance)
 
 
 def all_figures(task: Task, candidates: Sequence[Candidate]) -> tuple[Figures, ...]:

@@ -1,6 +1,6 @@
 """Second moments and bounds of all levels: measured by pilots, or extrapolated from them.
 
-`level_moments` takes what a look measured, and returns `LevelMoments`.
+`measured_moments` takes what a look measured, and returns `LevelMoments`.
 """
 
 from typing import NamedTuple
@@ -35,26 +35,24 @@ def goal_of(task: Task, found: Measurement) -> Floats:
     goal = np.maximum(rule.tolerance(found.value) / 2, smallest + np.finfo(np.float32).tiny)
     if rule.has_tolerance:
         return goal
-    with np.errstate(invalid="ignore"):
-        variance = np.nan_to_num(np.sum(found.variance[:, :2], 1)) * policy.net_size
+    variance = np.nan_to_num(np.sum(found.variance[:, :2], 1)) * policy.net_size
     count = policy.default_samples * (rule.replicates or policy.planned_replicates)
     return np.maximum(np.sqrt(variance / count), goal)
 
 
-def level_moments(
+def measured_moments(
     look: Look, found: Measurement, tails: dict[str, list[int]], policy: Policy
 ) -> LevelMoments:
     """Return measured moments, and extrapolated ones of the levels that no pilot drew."""
     points, estimator = np.arange(len(found.value)), look.estimator
     assert isinstance(estimator, AbstractLevelled)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        noise = np.sqrt(found.square / found.drawn)
-        mean = np.where(found.drawn > 0, np.abs(found.mean) + policy.doubt * noise, 0)
-        # The samples of a cluster are drawn together, so the number of clusters varies with them.
-        # The noise of the mean is subtracted from its square.
-        signal = np.maximum(found.mean**2 - found.square / found.drawn, 0)
-        together = (estimator.clusters - 1) * signal
-        second = np.where(found.drawn > 0, found.square + together, np.nan)
+    noise = np.sqrt(found.square / found.drawn)
+    mean = np.where(found.drawn > 0, np.abs(found.mean) + policy.doubt * noise, 0)
+    # The samples of a cluster are drawn together, so the number of clusters varies with them.
+    # The noise of the mean is subtracted from its square.
+    signal = np.maximum(found.mean**2 - found.square / found.drawn, 0)
+    together = (estimator.clusters - 1) * signal
+    second = np.where(found.drawn > 0, found.square + together, np.nan)
     # Nets reduce the variance of the base, so its samples count with the variance of a pilot net.
     inflation = (found.replicates - 1) / (found.replicates - 3)
     samples = np.broadcast_to(look.tuning.samples, found.mean.shape)
@@ -68,12 +66,11 @@ def level_moments(
         # The index of the last level that a pilot drew.
         place = np.max(np.where(found.drawn[:, steps] > 0, np.arange(len(steps)), 1), 1)
         first, last = (second[points, steps[place - k]] for k in (1, 0))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            decay = np.clip(
-                np.nan_to_num(np.log2(first / last), nan=policy.most_decay),
-                policy.least_decay,
-                policy.most_decay,
-            )
+        decay = np.clip(
+            np.nan_to_num(np.log2(first / last), nan=policy.most_decay),
+            policy.least_decay,
+            policy.most_decay,
+        )
         beyond += _extrapolate(second, mean, steps, place, decay, policy)
     if tails["depth"]:
         beyond += _remainder_levels(look, found, tails, second, mean, decay, policy)
@@ -121,10 +118,9 @@ def _remainder_levels(
     depth, of_steps, paths = tails["depth"], tails["remainder steps"], tails["remainder paths"]
     r = depth[0] - 1
     is_measured = found.drawn[:, depth[0]] > 0
-    with np.errstate(invalid="ignore", divide="ignore"):
-        of_squares = np.sqrt(np.nan_to_num(second[:, depth[0]] / second[:, r]))
-        # The noise of R inside R makes samples vary more than their means suggest.
-        of_means = np.nan_to_num(mean[:, depth[0]] / np.abs(found.mean[:, r]), nan=np.inf)
+    of_squares = np.sqrt(np.nan_to_num(second[:, depth[0]] / second[:, r]))
+    # The noise of R inside R makes samples vary more than their means suggest.
+    of_means = np.nan_to_num(mean[:, depth[0]] / np.abs(found.mean[:, r]), nan=np.inf)
     ratio = np.minimum(np.minimum(of_squares, of_means), policy.most_depth_ratio)
     # `_extrapolate` expects decays, which are twice the logarithms of ratios.
     beyond = _extrapolate(

@@ -17,6 +17,8 @@ from .pilots import Look, measure
 from .task import Task
 
 
+# Samples of a useless start may overflow.
+@np.errstate(invalid="ignore", divide="ignore", over="ignore")
 def measure_levels(task: Task, look: Look) -> Measurement:
     """Measure the base and the levels that matter, at all points of the task.
 
@@ -147,15 +149,13 @@ def base_variance(found: Measurement) -> Floats:
     """Return the variance of one sample of the two increments of the base, (points, 2)."""
     base = slice(0, 2)
     drawn = np.maximum(found.drawn[:, base], 2)
-    with np.errstate(invalid="ignore"):
-        spread = found.square[:, base] - np.minimum(found.square[:, base], found.mean[:, base] ** 2)
+    spread = found.square[:, base] - np.minimum(found.square[:, base], found.mean[:, base] ** 2)
     return np.maximum(spread * drawn / (drawn - 1), 0)
 
 
 def _remainder_matters(task: Task, found: Measurement, increment: int) -> NDArray[np.bool_]:
     """Return where R is not small compared with the standard error aimed for."""
-    with np.errstate(invalid="ignore"):
-        noise = np.sqrt(found.variance[:, increment] / found.replicates)
-        size = np.abs(found.mean[:, increment]) + 2 * noise
-        is_large = size > task.policy.negligible * goal_of(task, found)
+    noise = np.sqrt(found.variance[:, increment] / found.replicates)
+    size = np.abs(found.mean[:, increment]) + 2 * noise
+    is_large = size > task.policy.negligible * goal_of(task, found)
     return is_large & (found.square[:, increment] > 0)

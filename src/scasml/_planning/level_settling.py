@@ -14,7 +14,7 @@ from .._support.tracing import cached_by_structure
 from .._support.types import Floats
 from ..estimators import AbstractEstimator, AbstractLevelled, Tuning
 from .allocation import sample_scale
-from .level_moments import LevelMoments, goal_of, level_moments
+from .level_moments import LevelMoments, goal_of, measured_moments
 from .measurement import Measurement
 from .pilots import Look
 from .policy import Policy
@@ -32,12 +32,14 @@ class SettledLevels(NamedTuple):
     level: NDArray[np.int32]
 
 
+# What is not finite, such as the moments of a useless start, gives a candidate without a score.
+@np.errstate(invalid="ignore", divide="ignore", over="ignore")
 def settle_levels(task: Task, look: Look, found: Measurement) -> SettledLevels:
     """Return the samples of every increment, and a bound on what is left out."""
     estimator, equation, policy, rule = look.estimator, look.start.equation, task.policy, task.rule
     assert isinstance(estimator, AbstractLevelled)
     tails = estimator.tails(equation)
-    levels = level_moments(look, found, tails, policy)
+    levels = measured_moments(look, found, tails, policy)
     goal = goal_of(task, found)
     level = _base_level(task, look, found, levels, tails, goal)
     work = _work_by_level(estimator, equation, task.gradient)[level]
@@ -58,8 +60,7 @@ def settle_levels(task: Task, look: Look, found: Measurement) -> SettledLevels:
         )
     second = np.where(exists, second, 0)
     samples = _samples(task, look, second, work, exists, goal)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        variance = np.sum(np.where(samples > 0, second / samples, 0), 1)
+    variance = np.sum(np.where(samples > 0, second / samples, 0), 1)
     if not rule.has_tolerance:
         goal = np.maximum(np.sqrt(variance / (rule.replicates or policy.planned_replicates)), goal)
     # The variance of a net falls faster than its size grows.
@@ -96,8 +97,7 @@ def _base_level(
     for above in range(len(steps)):
         level = np.minimum(found.level + above, len(steps) - 1)
         finer = np.arange(1, len(steps) + 1) > level[:, None]
-        with np.errstate(invalid="ignore"):
-            root = np.sqrt(np.nan_to_num(levels.second) * work[level])
+        root = np.sqrt(np.nan_to_num(levels.second) * work[level])
         root = np.sum(root[:, is_base], 1) + np.sum(finer * root[:, steps], 1)
         least = task.rule.min_replicates * (work[level][:, :2] @ fewest)
         totals.append((root / goal) ** 2 + least)
@@ -187,8 +187,7 @@ def _samples(
     fewest, most = estimator.sample_bounds()
     if look.fixes_samples:
         base = np.where(exists & is_base, estimator.base_samples, 0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            scale = np.sum(base * work, 1) / np.sum((density * work)[:, :2], 1)
+        scale = np.sum(base * work, 1) / np.sum((density * work)[:, :2], 1)
         scale = np.nan_to_num(scale)
     else:
         scale = sample_scale(rule, fewest * is_base, work, variance, goal, exists, policy)
@@ -196,8 +195,7 @@ def _samples(
         base = np.where(exists & is_base, 2 ** np.round(np.log2(numbers)), 0)
     # An increment that most replicates lack must vary less than the base does, or the scatter of
     # replicates would not show it. With a cluster in each replicate the scatter shows it.
-    with np.errstate(invalid="ignore", divide="ignore"):
-        of_base = np.sum(base * work, 1) / np.sum((density * work)[:, :2], 1)
+    of_base = np.sum(base * work, 1) / np.sum((density * work)[:, :2], 1)
     of_base = np.nan_to_num(of_base, posinf=0.0)[:, None]
     wanted = np.maximum(density * scale[:, None], np.minimum(density * of_base, estimator.clusters))
     # Every level gets a little work, so that a level in which few pilot samples saw no difference

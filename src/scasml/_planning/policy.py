@@ -55,6 +55,8 @@ class Policy:
     suspect_defect: float = 0.1  # defect over value, above which a candidate is suspect
     suspect_work: float = 1e9  # work above which a candidate is suspect
     second_look_ratio: float = 10.0  # work over least work, below which a second pilot is run
+    factor: float = 0.3  # delta over phi at the query, of a candidate with a factor
+    factor_work: float = 1e10  # work above which a factor is tried
     sure: float = 6.0  # standard errors, above which a difference counts as certain
     negligible: float = 0.25  # bias over standard error, below which a bias does not matter
     tangents: int = 3  # tangents that are tried, one after the other

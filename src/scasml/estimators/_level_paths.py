@@ -15,6 +15,7 @@ from .._equations.base import AbstractEquation
 from .._equations.linearised import LinearisedEquation
 from ..paths import SCHEMES, Jump
 from ..paths.coefficients import undiffuse_transposed
+from ._factor import Factor
 from ._step_grids import Noise, changes_of
 
 # Paths of a tile, which are computed side by side.
@@ -24,18 +25,21 @@ LANES = 32
 class State(NamedTuple):
     """A path at one time: its state x, (d,), and the tilt at or near it.
 
-    The tilt is the additional drift v, (d,), and the potential a, a scalar.
+    The tilt is the additional drift v, (d,), and the potential a, a scalar. `c`, a scalar, is log
+    phi at the beginning of the path, and does not change.
     """
 
     x: Array
     v: Array
     a: Array
+    c: Array
 
     @classmethod
     def zero(cls, like: Array, *leading: int) -> "State":
         """Return zeros with leading axes; `like` has the shape and dtype of x."""
         vector = jnp.zeros((*leading, *like.shape), like.dtype)
-        return cls(vector, vector, jnp.zeros(leading, like.dtype))
+        scalar = jnp.zeros(leading, like.dtype)
+        return cls(vector, vector, scalar, scalar)
 
 
 class Lanes(NamedTuple):
@@ -82,6 +86,7 @@ class Seeds(NamedTuple):
     lift_time: Array
     weight_horizon: Array
     lift_horizon: Array
+    total: Array  # derivative of the result in the growth of the whole path
 
 
 class LevelPaths(eqx.Module):
@@ -89,7 +94,7 @@ class LevelPaths(eqx.Module):
 
     a = F_u and b = F_z are those of `LinearisedEquation`. Where the dynamics has no exact path law,
     a step uses `scheme`, a name in `SCHEMES`. `most_levels` is the largest level. `slopes` says
-    whether any job asks for derivatives.
+    whether any job asks for derivatives. With a `factor` the paths are those of w, where v = phi w.
     """
 
     equation: AbstractEquation
@@ -97,6 +102,7 @@ class LevelPaths(eqx.Module):
     most_levels: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
     true: Array  # true, but unknown to the compiler: see `prevent_fusion`
+    factor: Factor | None = None
 
     def span(self, s: Array) -> Array:
         """Return T - s. Where it rounds to 0, it is a small positive number."""
@@ -105,8 +111,17 @@ class LevelPaths(eqx.Module):
     def begin(self, s: Array, x: Array) -> State:
         """Return the state of a path that begins at (s, x)."""
         if self.equation.is_linear:
-            return State(x, jnp.zeros_like(x), jnp.zeros_like(s))
-        return State(x, *LinearisedEquation(self.equation).tilt(s, x))
+            return State.zero(x)._replace(x=x)
+        return State(x, *self.tilt(s, x), self.log_factor(s, x))
+
+    def tilt(self, t: Array, x: Array) -> tuple[Array, Array]:
+        """Return the additional drift, (d,), and the potential, a scalar."""
+        tilt = LinearisedEquation(self.equation).tilt(t, x)
+        return tilt if self.factor is None else self.factor.tilted(t, x, *tilt)
+
+    def log_factor(self, t: Array, x: Array) -> Array:
+        """Return log phi; 0 without a factor."""
+        return jnp.zeros_like(t) if self.factor is None else self.factor.log(t, x)
 
     def pull_begin(self, s: Array, x: Array, pulled: State) -> Array:
         """Return the derivative in x, (d,), from the derivatives in the fields of `begin(s, x)`."""
@@ -129,8 +144,8 @@ class LevelPaths(eqx.Module):
         y = self._move(t, state.x + h / 2 * state.v, h, dw)
         if self.equation.is_linear:
             return state._replace(x=jnp.where(h > 0, y, state.x)), jnp.zeros_like(h)
-        v, a = LinearisedEquation(self.equation).tilt(t + h, y + h / 2 * state.v)
-        moved = State(y + h / 2 * v, v, a)
+        v, a = self.tilt(t + h, y + h / 2 * state.v)
+        moved = State(y + h / 2 * v, v, a, state.c)
         moved = jax.tree.map(lambda new, old: jnp.where(h > 0, new, old), moved, state)
         return moved, h / 2 * (state.a + a)
 

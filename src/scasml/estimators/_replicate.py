@@ -89,26 +89,30 @@ def replicate_sums(setting: Setting, expected: Array, key: PRNGKeyArray) -> Sums
 def _at_ends(setting: Setting, tile: Tile, ends: Ends) -> tuple[Values, Seeds]:
     """Return the results at the ends of the paths, and what of them is differentiated."""
     equation, r = setting.paths.equation, setting.r(tile.lanes)
-    source = lambda x, key, r: equation.source(r, x, key)
+    log_factor, horizon = setting.paths.log_factor, jnp.asarray(equation.horizon, r.dtype)
+    source = lambda x, key, r: jnp.exp(-log_factor(r, x)) * equation.source(r, x, key)
+    terminal = lambda x: jnp.exp(-log_factor(horizon, x)) * equation.terminal(x)
     wanted = tile.job.slopes & setting.is_pathwise
     f, f_slope = _evaluated(setting, source, tile.source, wanted, ends.x_time, tile.end_key, r)
     g, g_slope = jnp.zeros_like(f), jnp.zeros_like(f_slope)
     if not equation.zero_terminal:
-        g, g_slope = _evaluated(
-            setting, equation.terminal, tile.job.to_horizon, wanted, ends.x_horizon
-        )
-    carried = tile.weight * jnp.exp(ends.growth_time)
-    end = jnp.exp(ends.growth_horizon)
-    values = Values(carried * f, end * g, carried, ends.x_time)
+        g, g_slope = _evaluated(setting, terminal, tile.job.to_horizon, wanted, ends.x_horizon)
+    begin = tile.lanes.start.c
+    carried = tile.weight * jnp.exp(begin + ends.growth_time)
+    end = jnp.exp(begin + ends.growth_horizon)
+    at_node = carried * jnp.exp(-jax.vmap(log_factor)(r, ends.x_time))
+    values = Values(carried * f, end * g, at_node, ends.x_time)
     time, horizon = tile.factor_time * values.time, tile.factor_horizon * values.horizon
     is_node, zero = (tile.kind == NODE).astype(f.dtype) + jnp.zeros_like(f), jnp.zeros_like(f)
     if setting.is_pathwise:
         f_slope = (tile.factor_time * carried)[:, None] * f_slope
         g_slope = (tile.factor_horizon * end)[:, None] * g_slope
-        return values, Seeds(Ends(f_slope, time, g_slope, horizon), is_node, is_node, zero, zero)
+        total = jnp.where(tile.kind == NODE, 1, time + horizon)
+        seeded = Ends(f_slope, time, g_slope, horizon)
+        return values, Seeds(seeded, is_node, is_node, zero, zero, total)
     time, horizon = jnp.where(tile.kind == NODE, 1, time), jnp.where(tile.kind == NODE, 0, horizon)
     none = Ends(jnp.zeros_like(f_slope), zero, jnp.zeros_like(f_slope), zero)
-    return values, Seeds(none, time, time, horizon, horizon)
+    return values, Seeds(none, time, time, horizon, horizon, time + horizon)
 
 
 def _evaluated(

@@ -183,7 +183,8 @@ class Walk(NamedTuple):
         """Return the result at the ends, its seeds, and the derivatives at the last iteration."""
         state, growth, _, time = progress
         result, seeds = at_ends(Ends(*time, state.x, growth))
-        pulled = jax.tree.map(jnp.zeros_like, state)._replace(x=seeds.ends.x_horizon)
+        zero = jax.tree.map(jnp.zeros_like, state)
+        pulled = zero._replace(x=seeds.ends.x_horizon, c=seeds.total)
         return result, seeds, pulled
 
     def _step_of(self, i: Array, lane: Lanes, grid: Grid) -> tuple[Array, Array]:
@@ -220,7 +221,7 @@ class Walk(NamedTuple):
         growth += seeds.lift_horizon * (1 - middle / span)
         growth += seeds.lift_time * is_before * (1 - middle / duration)
         # The growth is linear in the potential at the beginning, whose value does not matter.
-        before = State(x, v, jnp.zeros_like(t))
+        before = State(x, v, jnp.zeros_like(t), jnp.zeros_like(t))
         (pulled,) = jax.vjp(lambda state: self.paths.step(state, t, h, dw), before)[1](
             (pulled, growth)
         )

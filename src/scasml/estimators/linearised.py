@@ -14,10 +14,9 @@ from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import NDArray
 
 from .._equations.base import AbstractEquation
-from .._equations.linearised import LinearisedEquation
 from .._equations.smoothness import is_affine, polynomial_degree
 from .._sampling.designs import SAMPLINGS, Sampling, check_samples
-from .._support.errors import ArgumentError, brief, one_of, whole
+from .._support.errors import ArgumentError, brief, one_of, positive, whole
 from .._support.operation_counts import (
     NORMAL_WORK,
     REVERSE_FACTOR,
@@ -27,6 +26,7 @@ from .._support.operation_counts import (
 from .._support.tracing import abstract_point, cached_by_structure
 from .._support.types import Floats
 from ..paths import SCHEMES
+from ._factor import factor_of, has_factor
 from ._families import (
     CLUSTER,
     FAMILIES,
@@ -69,6 +69,9 @@ class Linearised(AbstractLevelled):
       gradient weights for the slope of the mean of R. "centred" uses gradient weights everywhere.
       "auto" takes "pathwise" where g allows it.
     - `sampling`: "mc", "antithetic" or "rqmc"; see `Picard`. It applies to the base level.
+    - `factor`: 0, or delta relative to phi at the query, where the solution of the defect is
+      v = phi w with the factor phi of `_factor`. A factor helps where the potential F_u makes paths
+      noisy, as in Burgers' equation. Without a surrogate it has no effect.
     - `scheme`: stepping scheme where the dynamics has no exact path law. "milstein" is the Euler
       scheme where sigma is constant.
 
@@ -87,6 +90,7 @@ class Linearised(AbstractLevelled):
     gradient: str = eqx.field(static=True)
     sampling: Sampling = eqx.field(static=True)
     scheme: str = eqx.field(static=True)
+    factor: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Linearised(AbstractLevelled):
         gradient: Literal["auto", "pathwise", "centred"] = "auto",
         sampling: Sampling = "rqmc",
         scheme: str = "milstein",
+        factor: float = 0.0,
     ):
         self.steps = _power_of_two(steps)
         count = whole("samples", samples, 1, "pass how many paths a replicate has")
@@ -110,10 +115,17 @@ class Linearised(AbstractLevelled):
         self.sampling = one_of("sampling", sampling, SAMPLINGS)
         check_samples("samples", self.sampling, self.samples)
         self.scheme = one_of("scheme", scheme, tuple(SCHEMES))
+        remedy = "pass delta over phi at the query, such as 0.3, or 0 for no factor"
+        self.factor = positive("factor", factor, remedy, or_zero=True)
 
     @property
     def increments(self) -> tuple[str, ...]:
         return NAMES
+
+    @staticmethod
+    def takes_factor(equation: AbstractEquation) -> bool:
+        """Return whether the option `factor` has an effect on this equation."""
+        return has_factor(equation)
 
     @property
     def max_steepness(self) -> tuple[float, float]:
@@ -177,7 +189,8 @@ class Linearised(AbstractLevelled):
         true = jnp.all(expected >= 0)
         has_remainder = self._has_remainder(equation)
         slopes = gradient or (has_remainder and equation.uses_z)
-        paths = LevelPaths(equation, self.scheme, MOST_LEVELS, slopes, true)
+        factor = factor_of(equation, self.factor, t, x)
+        paths = LevelPaths(equation, self.scheme, MOST_LEVELS, slopes, true, factor)
         mean = RemainderMean(paths, self._groups(equation)) if has_remainder else None
         setting = Setting(
             paths,
@@ -243,7 +256,8 @@ class Linearised(AbstractLevelled):
 
         def path(factor: float, level: int) -> float:
             steps = self._steps(equation, level)
-            tilt = 0.0 if equation.is_linear else (steps + 1) * _tilt_work(equation)
+            of_tilt = 0.0 if equation.is_linear else _tilt_work(equation, self.factor)
+            tilt = (steps + 1) * of_tilt
             return (2 + steps / 2) * NORMAL_WORK * equation.dim + factor * tilt
 
         def of_family(family: Family) -> float:
@@ -318,9 +332,14 @@ class Linearised(AbstractLevelled):
 
 
 @cached_by_structure
-def _tilt_work(equation: AbstractEquation) -> float:
-    """Return the work of one evaluation of the additional drift sigma b and the potential a."""
-    tilt = LinearisedEquation(equation).tilt
+def _tilt_work(equation: AbstractEquation, delta: float) -> float:
+    """Return the work of one evaluation of the additional drift and the potential."""
+
+    def tilt(t: Array, x: Array) -> tuple[Array, Array]:
+        factor = factor_of(equation, delta, t, x)
+        paths = LevelPaths(equation, "euler", 0, False, jnp.asarray(True), factor)
+        return paths.tilt(t, x)
+
     return count_operations(tilt, *abstract_point(equation.dim))
 
 
