@@ -281,13 +281,14 @@ class TestOrder:
     Another start is tried where the surrogate is far from the solution, or leaves much work.
     """
 
-    @pytest.mark.parametrize("gradient", [False, True])
+    @pytest.mark.parametrize("gradient", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_a_good_surrogate_is_the_only_one(self, gradient):
         _, names, got = tried(Cheap(), T, X, rtol=0.02, with_gradient=gradient)
         assert names == ["the surrogate"]
         assert [each.name for each in got.choices.candidates] == ["the surrogate"]
         assert right(got).all()
 
+    @pytest.mark.slow
     def test_a_surrogate_that_leaves_much_work_is_compared(self):
         """It counts as much work from 1 operation on."""
         _, names, _ = tried(

@@ -176,7 +176,7 @@ class TestUnbiased:
     A bound of 4 standard errors of four means has a false-fail rate of 3e-4 for a random seed.
     """
 
-    @pytest.mark.parametrize("level", [0, 2])
+    @pytest.mark.parametrize("level", [0, pytest.param(2, marks=pytest.mark.slow)])
     @pytest.mark.parametrize("name", CASES)
     def test_value_and_gradient(self, name, level):
         got = shared_runs(name)(level, level, ALL)

@@ -236,6 +236,7 @@ def _all_fine(right: Any) -> Any:
 PLANTS = {_plus: "_difference", _all_fine: "_difference", _no_span: "__call__", _one_key: "_inner"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "method"), PLANTS.items())
 def test_planted_defects_are_seen(plant, method, monkeypatch):
     """Each defect makes the sum of all increments wrong by more than 6 standard errors."""
