@@ -23,7 +23,7 @@ class Bias(NamedTuple):
     converged: float  # fraction of the answers
     mean_error: float  # in its standard errors
     covered: float  # fraction of the converged answers whose interval covers the solution
-    stated: float  # median of (stated bias / half width of the interval)
+    stated: float  # median of (stated bias / tolerance)
     gradient_error: float  # largest mean error of a component, in its standard errors
     gradient_covered: float  # fraction of the components; NaN without gradients
     seconds: float  # CPU time of an answer, without compilation
@@ -52,8 +52,7 @@ def bias(hard: Hard, repeats: int = REPEATS, gradient: bool = True, **options: A
         assert answer.gradient_bias is not None
         half = quantile[done, None] * answer.gradient_stderr[done] + answer.gradient_bias[done]
         of_gradient = float(np.mean(np.abs(slopes) <= half)) if done.any() else np.nan
-    with np.errstate(invalid="ignore"):
-        stated = answer.bias / ((high - low) / 2)
+    stated = answer.bias / (TOLERANCE * np.abs(answer.value))
     return Bias(
         float(np.mean(done)),
         float(_in_standard_errors(error[done])),
@@ -88,7 +87,7 @@ def main(*arguments: str) -> None:
             )
     print(
         f"{f'rtol {TOLERANCE:g}, {repeats} repeats':22} {'converged':>9} {'error/se':>9} "
-        f"{'covers':>8} {'bias/half width':>16} {'gradient error/se':>18} {'covers':>8} {'ms':>7}"
+        f"{'covers':>8} {'bias/tolerance':>16} {'gradient error/se':>18} {'covers':>8} {'ms':>7}"
     )
     for name in chosen or makers:
         found = bias(makers[name](), repeats, gradient=name != "kinked")
