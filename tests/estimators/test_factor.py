@@ -8,8 +8,9 @@ import pytest
 import scasml
 from helpers import SIGMAS
 from scasml import Defect, problems
+from scasml._bench.hard import hard_problems
 from scasml._equations.linearised import LinearisedEquation
-from scasml.estimators._factor import Factor, factor_of
+from scasml.estimators._factor import Factor, factor_of, factor_suits
 from scasml.surrogates import wrap
 
 PROBLEM = problems.burgers(3, 1.0)
@@ -49,6 +50,15 @@ def test_delta_is_relative_to_phi_at_the_query():
     slope = jnp.mean(jax.grad(surrogate, 1)(T, X))
     np.testing.assert_allclose(factor.delta, 0.5 * jnp.abs(slope), rtol=1e-4)
     np.testing.assert_allclose(jnp.exp(factor.log(T, X)), jnp.abs(slope) * np.sqrt(1.25), rtol=1e-4)
+
+
+def test_a_factor_suits_an_equation_whose_F_does_not_depend_on_x():
+    """The sources of `hard_problems` depend on x, and Burgers' F does not."""
+    assert factor_suits(EQUATION)
+    assert not factor_suits(PROBLEM)
+    for name in ("control", "cubic"):
+        hard = hard_problems()[name]()
+        assert not factor_suits(Defect(hard.problem, wrap(hard.surrogate, hard.problem)))
 
 
 def test_no_factor_without_a_surrogate():

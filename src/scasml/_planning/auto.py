@@ -111,14 +111,14 @@ def _in_order(task: Task, starts: Sequence[Start], estimator: Linearised) -> lis
 def _with_factor(task: Task, tried: Sequence[Candidate]) -> list[Candidate]:
     """Return a candidate with a factor, for points where every candidate leaves much work.
 
-    It starts from the surrogate. A factor only helps if F depends on u.
+    It starts from the surrogate. A factor only helps if F depends on u and not on x.
     """
     start = tried[0].start
     is_useful = task.equation.uses_u and not task.equation.is_linear
     if task.surrogate is None or not is_useful or time.monotonic() >= task.deadline:
         return []
     due = np.flatnonzero(least_score(tried, len(task)) > task.policy.factor_work)
-    if not len(due) or not Linearised.takes_factor(start.equation):
+    if not len(due) or not Linearised.factor_suits(start.equation):
         return []
     found = try_candidate(task, start, Linearised(factor=task.policy.factor), due)
     return [comparable(task, found, tried)]

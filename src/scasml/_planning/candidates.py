@@ -88,12 +88,12 @@ class Candidate:
         `goal` (points,) is that standard error; NaN keeps the score. With `only_biases`, scores
         that stand for work are kept.
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             factor = np.nan_to_num(self.stderr / goal, nan=1.0, posinf=1.0)
-        factor = np.where(factor > 0, factor, 1.0)
-        is_biased = self.score >= BIASED_SCORE
-        of_work = self.score if only_biases else factor**2 * self.score
-        of_bias = np.maximum(factor * self.score, BIASED_SCORE)
+            factor = np.where(factor > 0, factor, 1.0)
+            is_biased = self.score >= BIASED_SCORE
+            of_work = self.score if only_biases else factor**2 * self.score
+            of_bias = np.maximum(factor * self.score, BIASED_SCORE)
         return replace(self, score=np.where(is_biased, of_bias, of_work))
 
     def figures(self, task: Task, is_taken: NDArray[np.bool_]) -> Figures:
@@ -193,6 +193,8 @@ def try_candidate(
     return found.refused(is_tried & np.isinf(found.score), "its pilot was not finite")
 
 
+# The bound of a useless candidate may be so large that its score overflows. Then it is refused.
+@np.errstate(over="ignore", invalid="ignore")
 def trial_score(trial: Trial) -> Floats:
     """Return the score of a trial at its points."""
     task, look, settled = trial.task, trial.look, trial.settled

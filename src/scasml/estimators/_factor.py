@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._equations.base import AbstractEquation
+from .._equations.base import AbstractEquation, Solution
 from .._equations.defect import Defect
 from .._equations.generator import has_forward_mode
 from .._equations.ito import apply_ito
 from .._equations.ito_process import Ito
+from .._support.jaxprs import inputs_read
+from .._support.tracing import abstract_point
 from ..paths.coefficients import columns, diffuse
 
 
@@ -50,6 +52,17 @@ class Factor(eqx.Module):
 def has_factor(equation: AbstractEquation) -> bool:
     """Return whether the equation is that of a defect whose surrogate has forward mode."""
     return isinstance(equation, Defect) and has_forward_mode(equation.surrogate, equation.dim)
+
+
+def factor_suits(equation: AbstractEquation) -> bool:
+    """Return whether a factor may help: sigma is constant, and F does not depend on x."""
+    if not has_factor(equation) or equation.dynamics.constant_diffusion is None:
+        return False
+    assert isinstance(equation, Defect)
+    f = lambda t, x, u, z: equation.equation.difference(t, x, Solution(u, z), Solution.zero(t, x))
+    scalar, vector = abstract_point(equation.dim)
+    _, reads_x, _, _ = inputs_read(jax.make_jaxpr(f)(scalar, vector, scalar, vector).jaxpr)
+    return not reads_x
 
 
 def factor_of(equation: AbstractEquation, delta: float, t: Array, x: Array) -> Factor | None:

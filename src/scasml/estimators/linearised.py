@@ -26,7 +26,7 @@ from .._support.operation_counts import (
 from .._support.tracing import abstract_point, cached_by_structure
 from .._support.types import Floats
 from ..paths import SCHEMES
-from ._factor import factor_of, has_factor
+from ._factor import factor_of, factor_suits
 from ._families import (
     CLUSTER,
     FAMILIES,
@@ -123,9 +123,9 @@ class Linearised(AbstractLevelled):
         return NAMES
 
     @staticmethod
-    def takes_factor(equation: AbstractEquation) -> bool:
-        """Return whether the option `factor` has an effect on this equation."""
-        return has_factor(equation)
+    def factor_suits(equation: AbstractEquation) -> bool:
+        """Return whether the option `factor` may help with this equation."""
+        return factor_suits(equation)
 
     @property
     def max_steepness(self) -> tuple[float, float]:
