@@ -29,11 +29,12 @@ def test_hard_problems(name):
     """The mean error is below 4.5 standard errors, and intervals cover the solution.
 
     If intervals cover with probability 0.95, fewer than 88 % of 200 do with probability 3e-5. A
-    mean exceeds 4.5 standard errors with probability 7e-6. A plan may leave out levels up to a
-    bound of a tenth of the tolerance.
+    mean exceeds 4.5 standard errors with probability 7e-6. The stated bias is at most
+    half of the tolerance: a tenth for levels that a plan leaves out, and the bound on levels of R
+    that no pilot drew.
     """
     found = bias(hard_problems()[name](), REPEATS, gradient=name != "kinked")
     assert found.converged > 0.9
     assert abs(found.mean_error) < 4.5
     assert found.covered > 0.88
-    assert found.stated < 0.1
+    assert found.stated < 0.5
