@@ -1,5 +1,7 @@
 """Executors for tests. They record, invent or refuse replicates."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ class ScriptedExecutor(LocalExecutor):
     replicates of every pilot, and `starts` its start.
     """
 
-    DEFAULTS = {  # noqa: RUF012
+    DEFAULTS: ClassVar[dict[str, float]] = {
         "bias": 0.0,
         "noise": 0.0,
         "coupling": 1e-6,

@@ -23,6 +23,14 @@ from scasml.execution.points import Points
 from scasml.surrogates import wrap
 
 SIGMAS = 6.0
+# An equation whose paths are simulated in steps, so that `Picard` has a step bias.
+STEPPED = scasml.Problem(
+    dim=3,
+    horizon=0.5,
+    diffusion=lambda t, x: 0.5 + 0.1 * jnp.sin(x),
+    nonlinearity=lambda t, x, u, z: 0.1 * u**2,
+    terminal=lambda x: jnp.cos(x[0]),
+)
 
 
 def task(problem, t, x, rule, surrogate=None, seed=0, **options):

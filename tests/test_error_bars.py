@@ -47,6 +47,7 @@ def test_coverage_of_other_methods(name, method):
     """
     got = intervals.coverage(BY_NAME[name], intervals.LARGE, method=method)
     assert got.covered >= 0.93
+    assert got.covered <= 0.97 or np.isinf(got.bias)
     assert 0.93 <= got.without_bias <= 0.97 or np.isinf(got.bias)
 
 

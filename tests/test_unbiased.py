@@ -9,6 +9,12 @@ from scasml._bench.hard import aliased_drift, hard_problems
 from scasml._bench.unbiased import bias
 
 REPEATS = 200
+# A known defect: the bound on levels of R that no pilot drew is 0.2 of the tolerance there.
+TOO_LARGE_BOUND = pytest.mark.xfail(strict=True, reason="the stated bias is too large")
+NAMES = [
+    pytest.param(name, marks=TOO_LARGE_BOUND) if name == "large remainder" else name
+    for name in hard_problems()
+]
 
 
 def test_a_periodic_drift_is_not_aliased():
@@ -24,17 +30,16 @@ def test_a_periodic_drift_is_not_aliased():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", hard_problems())
+@pytest.mark.parametrize("name", NAMES)
 def test_hard_problems(name):
     """The mean error is below 4.5 standard errors, and intervals cover the solution.
 
     If intervals cover with probability 0.95, fewer than 88 % of 200 do with probability 3e-5. A
     mean exceeds 4.5 standard errors with probability 7e-6. The stated bias is at most
-    half of the tolerance: a tenth for levels that a plan leaves out, and the bound on levels of R
-    that no pilot drew.
+    a tenth of the tolerance.
     """
     found = bias(hard_problems()[name](), REPEATS, gradient=name != "kinked")
     assert found.converged > 0.9
     assert abs(found.mean_error) < 4.5
     assert found.covered > 0.88
-    assert found.stated < 0.5
+    assert found.stated < 0.1

@@ -14,7 +14,7 @@ import elastic_case
 from correct_case import HEAT, PROBLEM, T, X, answer, check_same_bits, correct
 from elastic_case import adaptive
 from scasml import Linearised
-from scasml._answer.assembly import steps_of
+from scasml.estimators import steps_of
 
 
 class TestInterval:
@@ -150,11 +150,8 @@ class TestProgress:
 )
 def test_the_steps_of_linearised_are_those_of_the_base_level(problem, steps):
     estimator, level = Linearised(4), np.array([2, 3], np.int32)
-    total = types.SimpleNamespace(
-        program=types.SimpleNamespace(estimator=estimator, equation=problem),
-        tuning=estimator.default_tuning(problem, False).with_samples(None, level),
-    )
-    np.testing.assert_array_equal(np.broadcast_to(steps_of(total), 2), steps)
+    tuning = estimator.default_tuning(problem, False).with_samples(None, level)
+    np.testing.assert_array_equal(steps_of(estimator, problem, tuning), steps)
 
 
 def test_an_answer_is_a_pytree_of_arrays():

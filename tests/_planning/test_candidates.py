@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fake_executors import ScriptedExecutor
-from helpers import task
-from scasml import Linearised, Problem, problems
+from helpers import STEPPED, task
+from scasml import Linearised, problems
 from scasml._answer.records import Choices
 from scasml._planning.candidates import (
+    MEASURED_AGAIN,
     Candidate,
     all_figures,
+    refusals_of_all,
     refuse_contradictions,
     try_candidate,
 )
@@ -77,16 +78,6 @@ class TestContradiction:
         assert self.scores(one, again) == [1.0, 1.0]
 
 
-# An equation whose paths are simulated in steps, so that `Picard` has a step bias.
-STEPPED = Problem(
-    dim=3,
-    horizon=0.5,
-    diffusion=lambda t, x: 0.5 + 0.1 * jnp.sin(x),
-    nonlinearity=lambda t, x, u, z: 0.1 * u**2,
-    terminal=lambda x: jnp.cos(x[0]),
-)
-
-
 def scripted(equation, script, **options):
     """Return a task of two points with invented pilots; the standard error aimed for is 1."""
     t, x, rule = np.array([0.1, 0.3]), np.zeros((2, 3)), StoppingRule(atol=2.0)
@@ -144,6 +135,13 @@ class TestFigures:
         )
         _, figures = all_figures(some, [one, refused])
         assert figures.verdict.tolist() == ["first"]
+
+    def test_that_a_candidate_was_measured_again_is_no_reason(self):
+        _, (one, other) = self.found()
+        both = np.array([True, True])
+        again = one.refused(both, MEASURED_AGAIN)
+        got = refusals_of_all([again, other.refused(np.array([True, False]), "a test")])
+        assert got.tolist() == ["a test", ""]
 
     def test_they_print_as_a_table(self):
         text = str(Choices((), all_figures(*self.found())))

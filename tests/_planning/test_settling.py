@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fake_executors import ScriptedExecutor
-from helpers import task
+from helpers import STEPPED, task
 from scasml import Picard, Problem
 from scasml._planning.allocation import allocate
 from scasml._planning.pilots import Look
@@ -23,14 +23,6 @@ from scasml._planning.trials import run_trial
 from scasml.execution.stopping import StoppingRule
 
 STDERR = 1.0
-# An equation whose paths are simulated in steps.
-STEPPED = Problem(
-    dim=3,
-    horizon=0.5,
-    diffusion=lambda t, x: 0.5 + 0.1 * jnp.sin(x),
-    nonlinearity=lambda t, x, u, z: 0.1 * u**2,
-    terminal=lambda x: jnp.cos(x[0]),
-)
 
 
 def settled(script):

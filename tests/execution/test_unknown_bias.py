@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import scasml
 from helpers import Tuned, accumulator, task
-from scasml import Picard
+from scasml import Linearised, Picard
 from scasml._planning.candidates import try_candidate
 from scasml._planning.starts import given_start
 from scasml.execution.stopping import StoppingRule
@@ -96,10 +97,11 @@ class TestUnitsOfTheGradient:
             terminal=lambda x: jnp.cos(jnp.sum(x) / unit + 0.3),
         )
 
-    def test_it_scales(self):
+    @pytest.mark.parametrize("method", [Linearised(4, 64, sampling="mc"), Picard(2, 4)])
+    def test_it_scales(self, method):
         # At x = 0 both problems have the same keys, and so the same noise. A power of two changes
         # no digits.
-        options = {"method": Picard(2, 4), "replicates": 4, "dtype": "float64"}
+        options = {"method": method, "replicates": 4, "dtype": "float64"}
         one = scasml.correct(self.problem(1.0), None, 0.0, np.zeros(2), **options)
         other = scasml.correct(self.problem(2.0**-10), None, 0.0, np.zeros(2), **options)
         # A bias of rounding alone is far smaller.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .._planning.task import Plan, Task
 from .._request import Request
 from .._support.types import Floats
-from ..estimators import AbstractLevelled
+from ..estimators import steps_of
 from ..execution.local import value_and_gradient
 from ..execution.rounding import rounding_error
 from ..execution.rounds import Run
@@ -72,7 +72,10 @@ class _Columns:
         at, tuning = accumulator.points.index, accumulator.tuning
         self.surrogate[at] = accumulator.surrogate_value
         self.value[at], self.count[at], self.stderr[at], self.bias[at] = accumulator.estimate()
-        self.gradient_method[at], self.steps[at] = tuning.gradient, steps_of(accumulator)
+        self.gradient_method[at], self.steps[at] = (
+            tuning.gradient,
+            steps_of(accumulator.program.estimator, accumulator.program.equation, tuning),
+        )
         if gradient:
             with np.errstate(invalid="ignore"):
                 self.gradient[at] = accumulator.surrogate_slope + accumulator.gradient.mean
@@ -149,15 +152,6 @@ def assemble(
         levels=tuple(Levels.of(each) for each in run.accumulators),
         tails=Tails.of(len(raw), run.accumulators),
     )
-
-
-def steps_of(accumulator: Any) -> NDArray[np.int64]:
-    """Return the steps of a path, at the base level if there are levels; 0 for exact paths."""
-    estimator, tuning = accumulator.program.estimator, accumulator.tuning
-    if not isinstance(estimator, AbstractLevelled):
-        return np.asarray(tuning.steps)
-    is_exact = not estimator.tails(accumulator.program.equation)["steps"]
-    return np.zeros(1, int) if is_exact else 2 ** np.asarray(tuning.level, int)
 
 
 def _cost(plan: Plan, run: Run) -> Cost:

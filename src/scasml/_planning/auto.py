@@ -19,7 +19,6 @@ from ..execution.compilation import AbstractProbe
 from . import checks
 from .candidates import (
     SLOPES_JUMP,
-    TOO_STEEP,
     Candidate,
     all_figures,
     comparable,
@@ -28,6 +27,7 @@ from .candidates import (
     least_work,
     pilot_work,
     reason,
+    refusals_of_all,
     refuse_contradictions,
     select,
     try_candidate,
@@ -74,10 +74,9 @@ class _FiniteProbe(AbstractProbe):
 def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -> Plan:
     """Plan every point with the start that needs the least predicted work there.
 
-    Starts are tried in the order of the work of their pilots. A further start is tried at a point
-    where the best one so far leaves much work, compared with the least work that the further start
-    can need, and where its defect or its work is large. Larger pilots and tangents follow where
-    they may pay.
+    The surrogate is tried first. A further start is tried at a point where the best one so far
+    leaves much work, compared with the least work that the further start can need, and where its
+    defect or its work is large. A factor, larger pilots and tangents follow where they may pay.
     """
     checks.refuse(task, is_discretised=not starts[0].equation.dynamics.exact)
     tried: list[Candidate] = []
@@ -96,8 +95,10 @@ def _by_linearised(task: Task, starts: Sequence[Start], estimator: Linearised) -
     best, is_refused = select(tried), np.isinf(least_score(tried, len(task)))
     for k, each in enumerate(tried):
         found += each.plan(np.flatnonzero((best == k) & ~is_refused), reason(tried, k))
-    if is_refused.any():
-        found += by_picard(task.at(np.flatnonzero(is_refused)), starts, TOO_STEEP)
+    reasons = refusals_of_all(tried)
+    for why in dict.fromkeys(reasons[is_refused]):
+        some = task.at(np.flatnonzero(is_refused & (reasons == why)))
+        found += by_picard(some, starts, f"every start is refused ({why})")
     return found
 
 

@@ -22,6 +22,7 @@ from .task import Figures, Plan, Start, Task
 from .trials import Trial, run_trial
 
 # Why a candidate is refused.
+MEASURED_AGAIN = "measured again"
 TOO_STEEP = "F is too steep in u to be linearised"
 UNKNOWN_BIAS = "F is too steep for its bias to be known"
 SLOPES_JUMP = (
@@ -292,6 +293,18 @@ def all_figures(task: Task, candidates: Sequence[Candidate]) -> tuple[Figures, .
     best = select(candidates)
     is_taken = lambda k: (best == k) & np.isfinite(candidates[k].score)
     return tuple(each.figures(task, is_taken(k)) for k, each in enumerate(candidates))
+
+
+def refusals_of_all(candidates: Sequence[Candidate]) -> NDArray[Any]:
+    """Return the last reason for which a candidate was refused at each point, in words.
+
+    That a candidate was measured again is no reason.
+    """
+    found = np.full(len(candidates[0].score), "", object)
+    for each in candidates:
+        is_reason = (each.refusal != "") & (each.refusal != MEASURED_AGAIN)
+        found = np.where(is_reason, each.refusal, found)
+    return found
 
 
 def reason(candidates: Sequence[Candidate], k: int) -> str:

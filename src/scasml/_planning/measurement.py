@@ -41,11 +41,10 @@ class Measurement:
     seconds: float  # wall-clock time of one replicate at all points
     replicates: int  # of the pilot, at each point
     cost: Evaluations  # of the pilot, at all points together; zero for a subset of the points
-    # Of an `AbstractLevelled`: mean square of the samples of each increment, the number of these
-    # samples, both (points, increments), and the base level (points,). Zero for other estimators.
-    square: Floats
-    drawn: Floats
-    level: NDArray[np.int64]
+    # The next three are zero for estimators that are no `AbstractLevelled`.
+    square: Floats  # mean square of the samples of each increment, (points, increments)
+    drawn: Floats  # number of these samples, (points, increments)
+    level: NDArray[np.int64]  # base level
 
     def at(self, rows: NDArray[np.int64]) -> "Measurement":
         """Return the measurement of a subset of the points."""

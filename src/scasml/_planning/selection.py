@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..estimators import Evaluations, Linearised
 from .candidates import (
     BIASED_SCORE,
+    MEASURED_AGAIN,
     Candidate,
     comparable,
     least_score,
@@ -46,7 +47,7 @@ def look_again(task: Task, tried: Sequence[Candidate], estimator: Linearised) ->
             is_cheap = task.rule.has_tolerance | (least > limit)
             wanted = (is_biased & is_cheap) | (may_win & is_second & (least > limit))
             due = wanted & np.isfinite(each.score) & (time.monotonic() < task.deadline)
-            found.append(each.refused(due, "measured again"))
+            found.append(each.refused(due, MEASURED_AGAIN))
             if due.any():
                 rows = np.flatnonzero(due)
                 larger = try_candidate(task, each.start, each.estimator, rows, replicates)

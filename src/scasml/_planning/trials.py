@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimators import AbstractEstimator, AbstractLevelled, AbstractTunable, Tuning
+from ..estimators import (
+    AbstractEstimator,
+    AbstractLevelled,
+    AbstractTunable,
+    Tuning,
+    steps_of,
+)
 from ..execution.steepness import steepness_at, terminal_slope
 from . import checks
 from .level_pilots import measure_levels
@@ -48,13 +54,10 @@ class Trial:
         return replace(found, assignments=tuple(map(self._with_work, found.assignments)))
 
     @property
-    def steps(self) -> NDArray[np.int64] | int:
+    def steps(self) -> NDArray[np.int64]:
         """The steps of a path, at the base level if there are levels; 0 for exact paths."""
-        estimator = self.look.estimator
-        if not isinstance(estimator, AbstractLevelled) or self.settled.level is None:
-            return self.look.tuning.steps
-        is_exact = not estimator.tails(self.look.start.equation)["steps"]
-        return 0 if is_exact else 2 ** self.settled.level.astype(np.int64)
+        look, level = self.look, self.settled.level
+        return steps_of(look.estimator, look.start.equation, look.tuning.with_samples(None, level))
 
     def _with_work(self, assignment: Assignment) -> Assignment:
         """Return the assignment with its predicted work and the bound on omitted increments."""

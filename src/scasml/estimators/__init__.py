@@ -11,6 +11,7 @@ from .base import (
     Replicate,
     Tuning,
     Variant,
+    steps_of,
     total_evaluations,
 )
 from .evaluations import Evaluations
@@ -27,5 +28,6 @@ __all__ = [
     "Replicate",
     "Tuning",
     "Variant",
+    "steps_of",
     "total_evaluations",
 ]

@@ -287,6 +287,19 @@ class AbstractLevelled(AbstractTunable):
         return ()
 
 
+def steps_of(
+    estimator: AbstractEstimator, equation: AbstractEquation, tuning: Tuning
+) -> NDArray[np.int64]:
+    """Return the steps of a path, at the base level if there are levels; 0 for exact paths.
+
+    The result is a scalar, or (points,) where points have base levels of their own.
+    """
+    if not isinstance(estimator, AbstractLevelled):
+        return np.asarray(tuning.steps)
+    level = np.asarray(tuning.level, np.int64)
+    return 2**level if estimator.tails(equation)["steps"] else np.zeros_like(level)
+
+
 def total_evaluations(
     estimator: AbstractEstimator,
     equation: AbstractEquation,
