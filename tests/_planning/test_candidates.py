@@ -10,9 +10,11 @@ from helpers import STEPPED, task
 from scasml import Linearised, problems
 from scasml._answer.records import Choices
 from scasml._planning.candidates import (
+    BIASED_SCORE,
     MEASURED_AGAIN,
     Candidate,
     all_figures,
+    comparable,
     refusals_of_all,
     refuse_contradictions,
     try_candidate,
@@ -95,6 +97,36 @@ def test_the_score_is_that_of_the_steps_that_a_run_would_need(bias, factor):
     fixed = try_candidate(some, start, method, rows, steps=16)
     assert np.isfinite(fixed.score).all()
     np.testing.assert_allclose(free.score, factor * fixed.score)
+
+
+class TestComparable:
+    """The first candidate aims for an error of 1 and the second for 3, at the first of two points.
+
+    There the second needs 9 times its work for the error of the first. A bias of 6 is 2 times the
+    error that it aims for, and 6 times that of the first. The second point was tried by it only.
+    """
+
+    @staticmethod
+    def scores(score, **rule):
+        equation = problems.burgers(3)
+        some = replace(scripted(equation, lambda *_: {}), rule=StoppingRule(**rule))
+        start = Start("zero", equation, None)
+        first = try_candidate(some, start, Linearised(), np.arange(1))
+        second = try_candidate(some, start, Linearised(), np.arange(2))
+        first = replace(first, stderr=np.array([1.0, 0.0]))
+        second = replace(second, stderr=np.full(2, 3.0), score=np.full(2, score))
+        return comparable(some, second, [first]).score.tolist()
+
+    def test_work_without_a_tolerance(self):
+        assert self.scores(10.0, replicates=4) == [90.0, 10.0]
+
+    def test_work_with_a_tolerance(self):
+        assert self.scores(10.0, atol=1.0) == [10.0, 10.0]
+
+    @pytest.mark.parametrize("rule", [{"replicates": 4}, {"atol": 1.0}])
+    def test_biases_are_compared_by_their_size(self, rule):
+        got = self.scores(2 * BIASED_SCORE, **rule)
+        np.testing.assert_allclose(got, [6 * BIASED_SCORE, 2 * BIASED_SCORE])
 
 
 def test_a_linearised_candidate_has_the_score_of_its_work():

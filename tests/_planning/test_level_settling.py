@@ -127,4 +127,8 @@ def test_less_tolerance_takes_more_work():
 def test_a_zero_difference_gets_some_samples():
     """A pilot that saw no difference does not prove that there is none."""
     got = settled(measurement(1.0, {1: (0.0, 0.0), 2: (0.0, 0.0)}))
-    assert np.all(got.samples[0, STEPS] > 0)
+    tuning = METHOD.pilot_tuning(AFFINE, "pathwise").with_samples(None, 0)
+    spent = got.samples[0] * METHOD.work(AFFINE, tuning, False)
+    assert got.level[0] == 0
+    share = DEFAULT_POLICY.tail_work / len(STEPS)
+    np.testing.assert_allclose(spent[STEPS], share * spent[:2].sum(), rtol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 from fake_executors import ScriptedExecutor
 from helpers import task
 from scasml import Linearised, problems
-from scasml._planning.candidates import pilot_work, try_candidate
+from scasml._planning.candidates import BIASED_SCORE, pilot_work, try_candidate
 from scasml._planning.policy import DEFAULT_POLICY
 from scasml._planning.selection import look_again, with_tangents
 from scasml._planning.task import Start
@@ -72,6 +72,18 @@ class TestSecondLook:
         # The first pilot measures the base, and a smaller one measures levels.
         assert max(counts) == DEFAULT_POLICY.second_look
         assert [each.rows.tolist() for each in found] == [[0, 1, 2], [0]]
+
+    def test_where_every_bound_is_too_large_all_get_the_largest_pilot(self):
+        """A small pilot may have the larger bound by chance. These two have the same bound."""
+        some = scripted(lambda steps, count, t: {"level": 1e8})
+        starts = [Start(name, EQUATION, None) for name in "ab"]
+        old = [try_candidate(some, start, Linearised(), np.arange(3)) for start in starts]
+        assert all(np.all(each.score >= BIASED_SCORE) for each in old)
+        some.executor.asked.clear()
+        look_again(some, old, Linearised())
+        counts = [count for _, count in some.executor.asked]
+        # A pilot of the base runs twice, because levels that vary so much raise the base level.
+        assert counts.count(DEFAULT_POLICY.last_look) == 2 * len(starts)
 
     def test_not_after_the_deadline(self):
         _, counts = self.found({"a": [1.0] * 3, "b": [1.0] * 3}, deadline=0.0)
